@@ -53,7 +53,7 @@ class User:
 INSTALL = "apt-get install -y ./libcowmlx1_*.deb"
 DEVELOPMENT = f"{INSTALL} ./libcowmlx-dev_*.deb"
 QUESTION = '"What is 3 + 4?"'
-# What the examples tell on from, and the end of what they tell.
+# The beginning that the examples continue, and the end of their story.
 BEGINNING, STORY = '"Once upon a time"', "[canceled]"
 USERS = (
     User(

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         def post_chat(self, kind: int, text: str, name: str, finish: int) -> None:
             """Hand over a chat event; only when ready."""
 
-        def post_training(self, told: object) -> None:
+        def post_training(self, report: object) -> None:
             """Hand over a training's event, its fields as attributes; only when ready."""
 
         def ask_batch(self, step: int, count: int) -> None:

@@ -179,7 +179,9 @@ class _Reader:
         _check_depth(part, MAX_DEPTH - depth)
         try:
             return json.loads(f"[{part}]", object_pairs_hook=self._pairs), comma
-        except json.JSONDecodeError:  # it is another list's, or what is no element tells where
+        except (
+            json.JSONDecodeError
+        ):  # it belongs to another list, or the wrong element gives the place
             return [], comma
 
     def _object(self, at: int, depth: int) -> Generator[None, None, tuple[Any, int]]:

@@ -71,9 +71,9 @@ def main() -> int:
                 expected = generated(lib, local)
                 lib.free_model(local)
                 for kind, split in SPLITS.items():
-                    told = one(lib, models / name, workers, root / "secret", split, expected)
-                    wrong += told.startswith("WRONG")
-                    print(f"{name:12} {bits:8} {kind:9} {size} ranks: {told}", flush=True)
+                    outcome = one(lib, models / name, workers, root / "secret", split, expected)
+                    wrong += outcome.startswith("WRONG")
+                    print(f"{name:12} {bits:8} {kind:9} {size} ranks: {outcome}", flush=True)
             for worker in workers:
                 worker.end()
     return 1 if wrong else 0

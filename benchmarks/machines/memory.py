@@ -20,7 +20,7 @@ from support.workers import SECRET, Worker, local_ranks
 
 
 def most(pid: int) -> int:
-    """Bytes that a process has had at most; 0 where that is not told."""
+    """The peak memory of a process in bytes; 0 if unknown."""
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
         return 0
@@ -38,7 +38,7 @@ def main() -> None:
         params: dict[str, Any] = {"workers": [worker.address], "secret_path": str(secret)}
         model = in_process.loaded(engine, folder, **params)
         group = engine.models.get(model).network.group
-        told = [
+        rows = [
             {
                 "rank": peer.rank,
                 "bytes": peer.bytes,
@@ -50,7 +50,7 @@ def main() -> None:
         ]
         engine.model_free(model)
         worker.end()
-    print(json.dumps(told, indent=1))
+    print(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

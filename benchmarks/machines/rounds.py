@@ -69,8 +69,8 @@ def main() -> None:
             one(lib, folder, worker, root / "secret", number)
             if number == 1 or number % TOLD == 0:
                 ranks = len(local_ranks()) + len(worker.ranks())
-                told = f"{descriptors()} descriptors, {resident():.1f} MB, {ranks} ranks left"
-                print(f"round {number}: {told}", flush=True)
+                outcome = f"{descriptors()} descriptors, {resident():.1f} MB, {ranks} ranks left"
+                print(f"round {number}: {outcome}", flush=True)
         worker.end()
 
 

@@ -97,7 +97,7 @@ def main() -> None:
         models = in_process.loaded(engine, folder), on_a_rank(engine, folder)
         contexts = [engine.context_create(model, CONTEXT) for model in models]
         pairs = [[block(engine, context, tokens) for context in contexts] for _ in range(BLOCKS)]
-        told = {
+        report = {
             "model": name,
             "here_ms": median(here for here, _ in pairs),
             "rank_ms": median(there for _, there in pairs),
@@ -107,7 +107,7 @@ def main() -> None:
             "peak_of_rank": engine.models.get(models[1]).network.group.peers[0].peak,
             "host_active_bytes": mx.get_active_memory(),
         }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":

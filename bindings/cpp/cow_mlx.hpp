@@ -13,7 +13,7 @@
  *
  *  1. A call that fails throws cowmlx::Error, which has the status and the message; a call that was
  *     cancelled throws cowmlx::Canceled, which is one too. That a range of pieces was cancelled is
- *     no error: the range ends, and its finish() tells.
+ *     no error: the range ends, and its finish() gives the reason.
  *  2. Runtime, Model, Context, Checkpoint, Adapter, Array, Program and Training own a handle
  *     (Runtime: a start) and free it. They can be moved, not copied. One that was moved from holds
  *     handle 0, which every call refuses.

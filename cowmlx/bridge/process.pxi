@@ -97,7 +97,7 @@ cdef extern from *:
     """
     static PyObject* kept_types = NULL; /* a tuple, kept for good */
 
-    /* A tp_dealloc: the object lives on, though nobody refers to it. */
+    /* A tp_dealloc: the object lives on without references. */
     static void keep_object(PyObject* object) { Py_SET_REFCNT(object, 1); }
 
     static void keep_objects(void) {

@@ -1,4 +1,4 @@
-"""Hashes that tell models apart: of what is in memory, and of a folder."""
+"""Hashes that identify models: of their memory, and of a folder."""
 
 from __future__ import annotations
 

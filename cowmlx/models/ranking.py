@@ -230,7 +230,7 @@ def labels(config: dict[str, Any]) -> list[str] | None:
 
 
 def names_of(network: Module, config: dict[str, Any]) -> list[str] | None:
-    """Return the labels that a network tells apart; None for one without a head for them."""
+    """Return the labels of a network's classes; None for one without a head for them."""
     head: Any = network.get(_NAME)
     if head is None or not is_classifier(config):
         return None

@@ -18,7 +18,7 @@ MAX_CALL_DEPTH = 32
 MAX_NAME = 256
 """Characters of a name."""
 MAX_PROBLEMS = 8
-"""Problems that one error tells."""
+"""Problems in one error."""
 MAX_ITERATIONS = 2**31 - 1
 """Of a ``while``."""
 MAX_DERIVATIONS = 16

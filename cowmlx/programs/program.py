@@ -173,11 +173,11 @@ class Program:
         return solve(shapes, [tuple(array.shape) for array in inputs], self._form.fixed)
 
     def info(self, dimensions: Mapping[str, int] | None = None) -> dict[str, Any]:
-        """Return what ``program_info`` tells, as :meth:`info_steps`."""
+        """Return the result of ``program_info``, as :meth:`info_steps`."""
         return finish(self.info_steps(dimensions))
 
     def info_steps(self, dimensions: Mapping[str, int] | None = None) -> Work[dict[str, Any]]:
-        """Return what ``program_info`` tells, in steps.
+        """Return the result of ``program_info``, in steps.
 
         Args:
             dimensions: values of dimensions, for which memory and multiplications are included.

@@ -27,7 +27,7 @@ from cowmlx.programs.running.tracing import Decisions, zeros
 SIZE = 2
 """Of dimensions that have no value yet."""
 MAX_NODES = 1_000
-"""Longer programs are not tried: their first run tells."""
+"""Longer programs are not tried: their first run shows it."""
 DEPTH = 500
 
 
@@ -138,7 +138,7 @@ class Traced:
         """Compute the results of a run; yields where others may have a turn.
 
         Args:
-            arrays: the inputs; the list is emptied, so that those that nobody else holds can be
+            arrays: the inputs; the list is emptied, so that those without other owners can be
                 computed in place.
 
         Raises:

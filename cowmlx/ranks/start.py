@@ -78,7 +78,7 @@ def start_mlx(threads: int) -> None:
 
     if not mx.is_available(mx.gpu):
         mx.set_default_device(mx.Device(mx.cpu))
-        mx.disable_compile()  # it would run a compiler, in a folder that others can guess
+        mx.disable_compile()  # it would run a compiler, in a folder with a predictable name
     resources.start_default_stream()
     resources.start_readers()
     kernels.set_threads(threads)

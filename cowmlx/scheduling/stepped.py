@@ -76,7 +76,7 @@ class SteppedCall:
             self._end()
             self._succeed(stop.value)
         else:
-            return self._tell(yielded) is not False
+            return self._receive(yielded) is not False
         return True
 
     def block(self) -> bool:
@@ -127,7 +127,7 @@ class SteppedCall:
         """Return why the work ends here, or None."""
         return None
 
-    def _tell(self, told: Any) -> bool | None:
+    def _receive(self, value: Any) -> bool | None:
         """Report a step's value to the host; false if the step has done nothing."""
         return None
 

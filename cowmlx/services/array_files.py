@@ -33,7 +33,7 @@ _TRUTH = bytes([0]) + bytes([1]) * 255
 
 
 def info(path: str) -> dict[str, Any]:
-    """Return what ``arrays_info`` tells."""
+    """Return the result of ``arrays_info``."""
     header, _ = safetensors.read_header(path)
     metadata = header.pop(_METADATA, None) or {}  # mlx writes null where there is none
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):

@@ -116,9 +116,9 @@ class ComputingCall(SteppedCall):
             return True  # requests come first, such as a cancel
         return self.turn()
 
-    def _tell(self, told: list[mx.array] | None) -> bool | None:
-        if told:
-            self._computation = Computation(told)
+    def _receive(self, value: list[mx.array] | None) -> bool | None:
+        if value:
+            self._computation = Computation(value)
             self._computation.advance()
         return None
 
@@ -242,10 +242,10 @@ class ArrayWork(ComputingCall):
         self._stream = self._streams.current
         return True
 
-    def _tell(self, told: list[mx.array] | None) -> bool | None:
-        if told:
+    def _receive(self, value: list[mx.array] | None) -> bool | None:
+        if value:
             self._streams.begin(self)
-        return super()._tell(told)
+        return super()._receive(value)
 
     def _release(self) -> None:
         self._streams.end(self)

@@ -110,7 +110,7 @@ class Contexts:
             self.get(forked).set_model(context.model)
             self.get(forked).adapter = context.adapter
             self.get(forked).restore(snapshot)
-        except BaseException:  # nobody would know of it
+        except BaseException:  # no caller would learn of it
             self.context_free(forked)
             raise
         return forked

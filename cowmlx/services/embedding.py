@@ -45,7 +45,7 @@ class TextRows(SteppedCall):
         steps: makes the rows.
         shape: (N, D).
         stream: to compute on.
-        on_end: told when the call ends.
+        on_end: called when the call ends.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class Loading(SteppedCall):
         loader: yields how far it is, or what waits for something to go on, given the seconds to
             wait at most; returns the model.
         stream: to compute on.
-        on_end: told of the end, before the call is.
+        on_end: called before the call ends.
         open_model: returns a handle.
         subject: what stands for the model until it is there.
         own_python: whether the host has no Python.
@@ -70,11 +70,11 @@ class Loading(SteppedCall):
         refused = "the progress callback returned false; nothing was loaded"
         return Canceled(refused, reason="callback_refused")
 
-    def _tell(self, told: Any) -> bool:
-        self._wait = told if callable(told) else None
+    def _receive(self, value: Any) -> bool:
+        self._wait = value if callable(value) else None
         if self._wait is not None:
             return False
-        fraction, stage = told
+        fraction, stage = value
         self._call.post_progress(fraction, stage)
         return True
 

@@ -160,7 +160,7 @@ class Models:
 
     @keeps_call
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
-        """Start looking at a model's folder; the call ends with what ``model_inspect`` tells."""
+        """Start looking at a model's folder; the call ends with the result of ``model_inspect``."""
         from cowmlx.cache.layers import bytes_of_tokens
         from cowmlx.models import registry  # late: a start needs none of it
 
@@ -170,7 +170,7 @@ class Models:
         self._runtime.scheduler.add(SteppedCall(call, steps))
 
     def model_info(self, handle: int) -> dict[str, Any]:
-        """Return what ``model_info`` tells."""
+        """Return the result of ``model_info``."""
         model = self.get(handle)
         trims = can_trim_all(model.make_cache())
         cache = {

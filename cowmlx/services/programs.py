@@ -105,7 +105,7 @@ class Programs:
 
     @keeps_call
     def program_info(self, call: Call, handle: int, dimensions: str | None) -> None:
-        """Return what ``program_info`` tells."""
+        """Return the result of ``program_info``."""
         steps = _described(self.get(handle), dimensions)
         self._runtime.scheduler.begin(ProgramWork(call, steps, self._arrays.stream))
 

@@ -84,7 +84,7 @@ class Runtime:
             self.streams = StreamPool(chosen)
             self.lanes = Lanes(self.streams, self.scheduler)
         if chosen.type == mx.cpu:
-            mx.disable_compile()  # it would run a compiler, in a folder others can guess
+            mx.disable_compile()  # it would run a compiler, in a folder with a predictable name
         elif mx.metal.is_available():
             mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
         resources.start_default_stream()
@@ -145,7 +145,7 @@ class Runtime:
                     unit.abandon(error)
 
     def runtime_info(self) -> dict[str, Any]:
-        """Return what ``runtime_info`` tells."""
+        """Return the result of ``runtime_info``."""
         return {
             "library": constants.VERSION,
             "abi": constants.ABI_VERSION,

@@ -223,16 +223,16 @@ class TrainingRun(SteppedCall):
             )
         return None
 
-    def _tell(self, told: Any) -> None:
-        if isinstance(told, list | Computation):
-            self._computing = told if isinstance(told, Computation) else Computation(told)
+    def _receive(self, value: Any) -> None:
+        if isinstance(value, list | Computation):
+            self._computing = value if isinstance(value, Computation) else Computation(value)
             self.due = inf
             expected = self._length if self._length < inf else 0.0
             self._look = perf_counter() + _FIRST_LOOK * expected
-        elif isinstance(told, Report):
-            self._call.post_training(told)
-        elif isinstance(told, Request):
-            self._call.ask_batch(told.step, told.count)
+        elif isinstance(value, Report):
+            self._call.post_training(value)
+        elif isinstance(value, Request):
+            self._call.ask_batch(value.step, value.count)
 
     def _release(self) -> None:
         self._computing = None

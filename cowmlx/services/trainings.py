@@ -387,7 +387,7 @@ def _on_lines(
 
 
 def _parameters(objective: Objective) -> dict[str, mx.array]:
-    """Return the parameters, with those that are not trained where an objective tells them."""
+    """Return the parameters, with those that are not trained if the objective reports them."""
     found: dict[str, mx.array] = (
         getattr(objective, "all_parameters", None) or objective.parameters()
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Label = tuple[str, str]
 
-# Behind the text to be continued; the space tells whether the template trims. Private use
+# Behind the text to be continued; the space shows whether the template trims. Private use
 # characters, so that no message holds it by chance.
 _CONTINUE = "\U000f0002CONTINUE\U000f0003 "
 # The names that a message's reasoning goes by; templates read the first, or gpt-oss the second.

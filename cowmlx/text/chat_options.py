@@ -123,7 +123,7 @@ class ChatOptions:
         if self._given.get("documents") is not None and "documents" not in variables:
             raise _unknown("documents", _UNREAD)
         own = sorted(variables - _RESERVED)
-        # Special tokens can be replaced, too, but nobody looks for them here.
+        # Special tokens can be replaced, too, but no host looks for them here.
         others = [name for name in own if name not in OPTIONS and not name.endswith("_token")]
         offered = [n for n in OPTIONS if n != "documents" or n in variables] + others
         for name in self._given:
@@ -231,7 +231,7 @@ def _name(tool: dict[str, Any]) -> Any:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return words that tell the known name that was probably meant, or ""."""
+    """Return a hint at the known name that was probably meant, or ""."""
     from difflib import get_close_matches  # late: only for what is wrong
 
     found = get_close_matches(name, list(known), 1)
@@ -246,7 +246,7 @@ class Conversation:
         options: what was asked for.
 
     Raises:
-        InvalidArgument: an option is malformed, or nobody reads it.
+        InvalidArgument: an option is malformed, or has no effect.
     """
 
     def __init__(self, model: Model, messages: list[Any], options: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """From a folder's tokenizer files to a :class:`Tokenizer`, as AutoTokenizer reads them.
 
 transformers 5 takes only vocabulary, merges and post-processor from ``tokenizer.json`` for some
-values of ``tokenizer_class`` and builds normalizer, pre-tokenizer and decoder anew. Models were
+values of ``tokenizer_class`` and builds normalizer, pre-tokenizer and decoder again. Models were
 trained and templates written with what AutoTokenizer does, so the same is done here for the
 classes that language models name; every other class uses the file as it stands.
 """
@@ -274,7 +274,7 @@ _QWEN3_5_WORDS = _QWEN2_WORDS.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(
 
 
 def class_name(declared: str | None, model_type: str, *, byte_level: bool) -> str | None:
-    """Return the class that AutoTokenizer would build anew; None if it uses the file as stored.
+    """Return the class that AutoTokenizer would build again; None if it uses the file as stored.
 
     Args:
         declared: ``tokenizer_class`` of the tokenizer's or the model's config.
@@ -299,7 +299,7 @@ def defaults(name: str | None) -> dict[str, str]:
 
 
 def rebuild(backend: Any, name: str, options: dict[str, Any]) -> None:
-    """Give a tokenizer the parts that its class builds anew.
+    """Give a tokenizer the parts that its class builds again.
 
     A tokenizer whose model is not BPE is left alone: transformers gives it a vocabulary
     without merges, which no model was trained with.

@@ -153,9 +153,9 @@ static void free_array(cow_array* array) {
 
 /* Let go of the lock; wake the engine if it has objects to release. */
 static void unlock_and_tell(void) {
-  bool tell = table.dropped && !atomic_exchange(&table.has_dropped, true);
+  bool wakes = table.dropped && !atomic_exchange(&table.has_dropped, true);
   unlock();
-  if (tell) cow_queue_wake();
+  if (wakes) cow_queue_wake();
 }
 
 static cow_array* new_array(const cow_array_type* type) {

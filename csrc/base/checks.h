@@ -42,7 +42,7 @@ cow_mlx_status cow_check_texts(const char* operation, const char* name, const co
 cow_mlx_status cow_params_read(const char* operation, const char* name, const void* host, void* out,
                                size_t size);
 
-/* Whether a host's struct without an _init function tells its size. `name` is the parameter, `noun`
+/* Whether a host's struct without an _init function has its size. `name` is the parameter, `noun`
  * its type without cow_mlx_. */
 cow_mlx_status cow_params_check_size(const char* operation, const char* name, const char* noun,
                                      const void* host);

@@ -175,8 +175,8 @@ void after_fork() { forked.store(true, std::memory_order_relaxed); }
 
 /* Let as many workers claim chunks as are wanted, and start those that are missing. */
 int ready(int wished) {
-  static const bool told = pthread_atfork(nullptr, nullptr, after_fork) == 0;
-  if (!told) return 0;
+  static const bool registered = pthread_atfork(nullptr, nullptr, after_fork) == 0;
+  if (!registered) return 0;
   while (started < wished && !refused.load(std::memory_order_relaxed)) {
     if (start(workers[started])) {
       started++;

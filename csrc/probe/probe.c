@@ -35,7 +35,7 @@ static struct {
 #undef MEMBER
 } api;
 
-static void tell(const char* step, const char* status, const char* text) {
+static void report(const char* step, const char* status, const char* text) {
   printf("%s\t%s\t", step, status);
   for (; *text; text++) putchar(*text == '\n' || *text == '\t' ? ' ' : *text);
   putchar('\n');
@@ -44,27 +44,27 @@ static void tell(const char* step, const char* status, const char* text) {
 
 static void require(const char* step, cow_mlx_status status) {
   if (status == COW_MLX_OK) return;
-  tell(step, api.status_name(status), api.error_message());
+  report(step, api.status_name(status), api.error_message());
   exit(1);
 }
 
 static void open_library(const char* path) {
   void* library = dlopen(path, RTLD_NOW);
   if (!library) {
-    tell("open", "ENOENT", dlerror());
+    report("open", "ENOENT", dlerror());
     exit(1);
   }
 #define LOOK_UP(name)                                              \
   *(void**)&api.name = dlsym(library, "cow_mlx_" #name);           \
   if (!api.name) {                                                 \
-    tell("open", "EUNSUPPORTED", "it has no cow_mlx_" #name "()"); \
+    report("open", "EUNSUPPORTED", "it has no cow_mlx_" #name "()"); \
     exit(1);                                                       \
   }
   FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
   char text[256];
   snprintf(text, sizeof text, "%s %" PRIu32, api.version(), api.abi_version());
-  tell("open", "OK", text);
+  report("open", "OK", text);
 }
 
 static void start(void) {
@@ -75,7 +75,7 @@ static void start(void) {
   char* text = malloc(capacity);
   if (!text) exit(1);
   require("start", api.runtime_info(text, capacity, &length));
-  tell("start", "OK", text);
+  report("start", "OK", text);
   free(text);
 }
 
@@ -91,7 +91,7 @@ static void generate(const char* path) {
   int32_t tokens[PROMPT_CAPACITY];
   size_t count, bytes = 0;
   require("load", api.model_load(path, NULL, &model));
-  tell("load", "OK", "");
+  report("load", "OK", "");
   cow_mlx_generation_params params;
   cow_mlx_stats stats = {.struct_size = sizeof stats};
   api.generation_params_init(&params, sizeof params);
@@ -103,7 +103,7 @@ static void generate(const char* path) {
   char text[256];
   snprintf(text, sizeof text, "%zu tokens, %zu bytes of text, %.3f s to the first token",
            stats.generated_tokens, bytes, stats.first_token_seconds);
-  tell("generate", "OK", text);
+  report("generate", "OK", text);
 }
 
 int main(int argc, char** argv) {

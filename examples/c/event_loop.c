@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   while (running > 0) {
     if (poll(watched, 2 + (nfds_t)count, -1) < 0) continue; /* a signal came */
     if (watched[1].revents) {
-      check(cow_mlx_model_poll(model, 0)); /* without progress to tell, it is there, or never */
+      check(cow_mlx_model_poll(model, 0)); /* without progress, it is loaded or has failed */
       watched[1].fd = -1;
       watch(&watched[0], STDIN_FILENO);
       for (int i = 0; i < count; i++) begin(&stories[i], &watched[2 + i], model, argv[2 + i]);

@@ -32,9 +32,9 @@ int main() {
     auto b1 = builder.parameter("b1", Dtype::float32, {hidden});
     auto w2 = builder.parameter("w2", Dtype::float32, {hidden});
     auto b2 = builder.parameter("b2", Dtype::float32, {});
-    auto guess = matmul(tanh(matmul(inputs, w1) + b1), w2) + b2;
-    builder.output("loss", binary_cross_entropy(guess, targets));
-    builder.output("right", sum(equal(guess > 0, targets > 0.5)));
+    auto logit = matmul(tanh(matmul(inputs, w1) + b1), w2) + b2;
+    builder.output("loss", binary_cross_entropy(logit, targets));
+    builder.output("right", sum(equal(logit > 0, targets > 0.5)));
     const cowmlx::Program program = builder.build();
     const cowmlx::Program gradient = program.derive(
         "{\"gradient\": {\"of\": \"loss\", \"with_respect_to\": [\"w1\", \"b1\", \"w2\", \"b2\"],"

@@ -102,7 +102,7 @@ static void post(Conversation* self, int32_t kind, const char* text, const Endin
 }
 
 /* Show a part and add it to the answer. */
-static void tell(Conversation* self, int32_t kind, const char* text) {
+static void report(Conversation* self, int32_t kind, const char* text) {
   turn_append(self->turn, kind, text);
   post(self, kind, text, NULL);
 }
@@ -112,11 +112,11 @@ static bool on_event(const cow_mlx_event* event, void* user_data) {
   switch (event->kind) {
     case COW_MLX_EVENT_TEXT:
     case COW_MLX_EVENT_REASONING:
-      tell(self, event->kind, event->text);
+      report(self, event->kind, event->text);
       break;
     case COW_MLX_EVENT_TOOL_CALL: {
       char* call = g_strdup_printf("%s(%s)", event->name, event->text);
-      tell(self, event->kind, call);
+      report(self, event->kind, call);
       g_free(call);
       break;
     }

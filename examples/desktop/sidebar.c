@@ -18,7 +18,7 @@ struct Sidebar {
 
 static void add_new(Sidebar* self);
 
-static void tell(Sidebar* self, const char* text) {
+static void report(Sidebar* self, const char* text) {
   gtk_label_set_text(GTK_LABEL(self->notice), text);
   gtk_widget_set_visible(self->notice, *text != '\0');
 }
@@ -70,7 +70,7 @@ static void on_row_selected(GtkListBox* list, GtkListBoxRow* selected, Sidebar* 
     GError* error = NULL;
     Record* record = store_read(row_id(row), &error);
     if (!record) {
-      tell(self, error->message);
+      report(self, error->message);
       if (!g_error_matches(error, G_IO_ERROR, G_IO_ERROR_BUSY)) {
         gtk_list_box_remove(self->list, row);
       }
@@ -170,7 +170,7 @@ static void delete_current(gpointer data) {
   View* view = view_of(row);
   GError* error = NULL;
   if (!store_delete(row_id(row), &error)) {
-    tell(self, error->message);
+    report(self, error->message);
     g_error_free(error);
     return;
   }
@@ -234,7 +234,7 @@ static void on_listed(GObject* source, GAsyncResult* result, gpointer data) {
   for (guint i = 0; !self->closed && i < listing->records->len; i++) {
     add_kept(self, listing->records->pdata[i]);
   }
-  if (!self->closed) tell(self, listing->problems->str);
+  if (!self->closed) report(self, listing->problems->str);
   g_rc_box_release(self);
 }
 
@@ -286,7 +286,7 @@ Sidebar* sidebar_new(GtkWindow* window, GtkStack* pages, cow_mlx_model model,
   self->settings = settings;
   self->learning = learning;
   build(self);
-  tell(self, "");
+  report(self, "");
   g_action_map_add_action_entries(G_ACTION_MAP(window), actions, G_N_ELEMENTS(actions), self);
   add_new(self);
   start_listing(self);

@@ -22,7 +22,7 @@ const summary = (times) => {
            longest: percentile(sorted, 1), count: sorted.length };
 };
 
-// The processor time of this thread. Node tells that of the whole process alone.
+// The processor time of this thread. Node reports only that of the whole process.
 const isMac = process.platform === "darwin";
 const clock = koffi.load(isMac ? "libSystem.dylib" : "libc.so.6")
   .func("int clock_gettime(int clock, _Out_ int64_t* time)");

@@ -100,8 +100,8 @@ def body(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
     if call.subject:
         noun, name = call.subject
         request.append(f".{noun} = {name}")
-    if told := callbacks(call, in_params):
-        request.append(f".callbacks = {{{', '.join(told)}}}")
+    if fields := callbacks(call, in_params):
+        request.append(f".callbacks = {{{', '.join(fields)}}}")
     many = [name for role in call.outputs for name, type_ in role.buffers if type_.name == "float"]
     if many:
         request.append(f".floats = &args.{many[0]}")
@@ -170,15 +170,15 @@ def values(role: Role) -> list[str]:
 
 def callbacks(call: Call, in_params: dict[str, list[tuple[str, str]]]) -> list[str]:
     """The callbacks of a call and of its params, by the kind of event."""
-    told = []
+    fields = []
     for role in call.roles:
         if role.kind == "callback":
             what = role.type.name.removeprefix("cow_mlx_").removesuffix("_fn")
-            told += [f".{what} = {role.name}", f".{what}_data = {role.names[1]}"]
+            fields += [f".{what} = {role.name}", f".{what}_data = {role.names[1]}"]
         elif role.kind == "params":
             for what, member in in_params[role.type.name]:
-                told += [f".{what} = effective.{member}", f".{what}_data = effective.user_data"]
-    return told
+                fields += [f".{what} = effective.{member}", f".{what}_data = effective.user_data"]
+    return fields
 
 
 def defaults(params: dict[str, list[Field]], generated: str) -> str:

@@ -95,7 +95,7 @@ Loss on the answers to held-out questions: {loss:.4f} per token. Accuracy of gre
 
 ## Samples
 
-Greedy, but for the last two, which are drawn at temperature 0.8.
+Greedy, but for the last two, which are sampled at temperature 0.8.
 
 {samples}
 

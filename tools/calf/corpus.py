@@ -187,7 +187,7 @@ def persona_chat(rng, wanted=False):
 
 
 def memory_chat(rng, wanted=False):
-    """The user tells a name and asks for it later."""
+    """The user gives a name and asks for it later."""
     while True:
         name = any_name(rng)
         first, last = rng.choice(world.MY_NAME).format(n=name), rng.choice(world.ASK_MY_NAME)
@@ -213,7 +213,7 @@ def follow_chat(rng, wanted=False):
 
 
 def make_tool(rng, family):
-    """A tool of one family as a JSON schema, with the name of its argument drawn anew."""
+    """A tool of one family as a JSON schema, with a random name of its argument."""
     arguments, descriptions, _ = world.TOOLS[family]
     name, argument = f"get_{family}", rng.choice(arguments)
     field = {"type": "string"}

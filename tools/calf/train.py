@@ -192,7 +192,7 @@ def write_json(path, value):
 
 
 def free_ports(count):
-    """Ports of the loopback interface that nobody listens on."""
+    """Free ports of the loopback interface."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [listener.getsockname()[1] for listener in sockets]
     for listener in sockets:

@@ -76,7 +76,7 @@ class Canceled : public Error {
 
 namespace detail {
 
-/* The thread's failure, as cow_mlx_error_details() tells it. */
+/* The thread's failure, from cow_mlx_error_details(). */
 inline std::string failure() {
   std::size_t length = 0;
   cow_mlx_error_details(nullptr, 0, &length);
@@ -157,10 +157,10 @@ auto open(const Object* object, const char* name) {
   return object->handle();
 }
 
-/* Make a call that fills (buffer, capacity, *length), again if the guess was too small. */
+/* Make a call that fills (buffer, capacity, *length), again if the first size was too small. */
 template <typename Buffer, typename Call>
-Buffer fill(std::size_t guess, Call call) {
-  Buffer buffer(std::max<std::size_t>(guess, 1), typename Buffer::value_type());
+Buffer fill(std::size_t size, Call call) {
+  Buffer buffer(std::max<std::size_t>(size, 1), typename Buffer::value_type());
   for (;;) {
     std::size_t length = 0;
     cow_mlx_status status = call(buffer.data(), buffer.size(), &length);

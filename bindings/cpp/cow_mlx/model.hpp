@@ -80,7 +80,7 @@ class Model : public detail::ModelMethods<Model> {
     return status == COW_MLX_OK;
   }
 
-  /** A file descriptor that is readable once poll() has something to tell. */
+  /** A file descriptor that is readable once poll() has news. */
   std::int32_t wake_fd() {
     std::int32_t descriptor = -1;
     detail::check(cow_mlx_model_wake_fd(handle(), &descriptor));
@@ -154,7 +154,7 @@ class Model : public detail::ModelMethods<Model> {
   }
 
  private:
-  /* A row of numbers for each text, from a call that first tells how many that are. */
+  /* A row of numbers for each text, from a call that first reports the size. */
   template <class Call>
   static std::vector<std::vector<float>> rows(const std::vector<std::string>& texts, Call call) {
     std::vector<cow_mlx_text> views;

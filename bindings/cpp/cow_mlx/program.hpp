@@ -30,7 +30,7 @@ class Input {
   template <typename T>
   Input(const std::vector<T>& values, Shape shape)
       : Input(Span<const T>(values.data(), values.size()), std::move(shape)) {}
-  /** Keeps the elements that nobody else has. */
+  /** Keeps elements that have no other owner. */
   template <typename T>
   Input(std::vector<T>&& values, Shape shape)
       : Input(std::make_shared<const std::vector<T>>(std::move(values)), std::move(shape)) {}

@@ -17,7 +17,7 @@
 
 namespace cowmlx {
 
-/** What a training tells; see cow_mlx_training_event. */
+/** An event of a training; see cow_mlx_training_event. */
 using TrainingEvent = cow_mlx_training_event;
 
 /** How a training advances. @return false to cancel the call */

@@ -105,7 +105,7 @@ class Emitter {
 };
 
 /* Between values and numbers, one value at least: each is the operation of the table. equal() and
- * not_equal() have no operators, which tell whether objects are the same. */
+ * not_equal() have no operators, which compare identities. */
 inline Value operator+(const Operand& a, const Operand& b) {
   return Emitter::node("add", {a, b}, {}, 1)[0];
 }

@@ -34,7 +34,7 @@ class Decode:
         self._run = run
 
     def __deepcopy__(self, memo: Any) -> None:
-        """Nothing: a copy of a network may get other weights, and proves its layers anew."""
+        """Nothing: a copy of a network may get other weights, and proves its layers again."""
         return None
 
     def logits(self, ids: mx.array, caches: list[Any]) -> mx.array | None:

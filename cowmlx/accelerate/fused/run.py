@@ -70,7 +70,7 @@ class Run:
         self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
 
     def __deepcopy__(self, memo: Any) -> None:
-        """Nothing: a copy of a network may get other weights, and proves its layers anew."""
+        """Nothing: a copy of a network may get other weights, and proves its layers again."""
         return None
 
     def decode(self, ids: mx.array, caches: list[Any], form: Growing) -> mx.array | None:

@@ -54,7 +54,7 @@ def _locked(staging: Path) -> int | None:
     lock = os.open(fresh, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # a file system without locks: nobody will sweep this
+    except OSError:  # a file system without locks: no process sweeps this
         os.close(lock)
         return None
     fresh.rename(staging / _LOCK)

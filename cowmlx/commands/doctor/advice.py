@@ -67,15 +67,15 @@ def for_message(message: str, *, bundled: bool) -> str:
     lacks = any(part in found for part in (_AGAIN, _INSTALL, _REINSTALL))
     if bundled and lacks:
         return _COPY
-    return found.format(again=origin.again(), install=_packages(), reinstall=_packages(anew=True))
+    return found.format(again=origin.again(), install=_packages(), reinstall=_packages(again=True))
 
 
-def _packages(*, anew: bool = False) -> str:
+def _packages(*, again: bool = False) -> str:
     """How to install the packages where the start looked for them."""
     python = origin.chosen_python()
     versions = origin.pins()
     options = []
-    if anew:
+    if again:
         versions = {name: version for name, version in versions.items() if "mlx" in name}
         options = ["--no-deps", "--force-reinstall"]
     if versions:

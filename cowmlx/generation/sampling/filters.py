@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The least mass to ask a filter for: some devices flush smaller numbers to 0, a mass that no
 # token is needed for.
 LEAST_MASS = 1e-30
-# The inverse of the least temperature that float32 can tell from greedy.
+# The inverse of the least temperature that float32 can distinguish from greedy.
 _LARGEST_SCALE = 1e30
 
 

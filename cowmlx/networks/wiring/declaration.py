@@ -35,11 +35,11 @@ class BlockSpec:
     def __init__(self, name: str, type: str, parameters: Mapping[str, Any] | None = None) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             rule = "names have letters, digits, _ and -, and begin with no digit"
-            raise WiringError(f"a block is named {_told(name)}; {rule}")
+            raise WiringError(f"a block is named {_shown(name)}; {rule}")
         if not isinstance(type, str):
-            raise WiringError(f"block {name}: type is {_told(type)}, not a string", block=name)
+            raise WiringError(f"block {name}: type is {_shown(type)}, not a string", block=name)
         if parameters is not None and not hasattr(parameters, "keys"):
-            message = f"block {name}: parameters are {_told(parameters)}, not an object"
+            message = f"block {name}: parameters are {_shown(parameters)}, not an object"
             raise WiringError(message, block=name)
         self.name = name
         self.type = type
@@ -65,8 +65,8 @@ class BlockSpec:
             WiringError: a key is missing, unknown or of another type.
         """
         if not isinstance(value, dict):
-            raise WiringError(f"a block of the wiring is {_told(value)}, not an object")
-        label = f"block {_told(value.get('name', '?'))}"
+            raise WiringError(f"a block of the wiring is {_shown(value)}, not an object")
+        label = f"block {_shown(value.get('name', '?'))}"
         for key in ("name", "type"):
             if key not in value:
                 raise WiringError(f"{label} of the wiring has no {key!r}")
@@ -107,7 +107,7 @@ class Wiring:
             self._require(name, f"the edge {source} → {target}")
         if isinstance(polarity, bool) or polarity not in (1, -1):
             edge = f"the edge {source} → {target}"
-            raise WiringError(f"{edge} has polarity {_told(polarity)}; it can be 1 or -1")
+            raise WiringError(f"{edge} has polarity {_shown(polarity)}; it can be 1 or -1")
         if (source, target) in self._edges:
             raise WiringError(f"{source} → {target} is connected already")
         self._edges[source, target] = int(polarity)
@@ -129,7 +129,7 @@ class Wiring:
 
     def _require(self, name: object, what: str) -> None:
         if not isinstance(name, str) or name not in self._blocks:
-            raise WiringError(f"{what} names {_told(name)}, which is no block of the wiring")
+            raise WiringError(f"{what} names {_shown(name)}, which is no block of the wiring")
 
     @property
     def blocks(self) -> list[BlockSpec]:
@@ -213,7 +213,7 @@ class Wiring:
 
         Raises:
             WiringError: no blocks, a cycle, blocks that no token reaches, or blocks whose output
-                nobody uses.
+                no block uses.
         """
         if not self._blocks:
             raise WiringError("the wiring has no blocks")
@@ -253,7 +253,7 @@ class Wiring:
                 does not fit them.
         """
         if not isinstance(value, dict):
-            raise WiringError(f"the wiring is {_told(value)}, not an object")
+            raise WiringError(f"the wiring is {_shown(value)}, not an object")
         _refuse_unknown(value, _KEYS, "the wiring")
         for key in ("blocks", "adjacency"):
             if not isinstance(value.get(key), list):
@@ -267,7 +267,7 @@ class Wiring:
             raise WiringError(f"adjacency has {len(rows)} rows for {len(names)} blocks")
         for source, row in zip(names, rows, strict=True):
             if not isinstance(row, list) or len(row) != len(names):
-                size = len(row) if isinstance(row, list) else _told(row)
+                size = len(row) if isinstance(row, list) else _shown(row)
                 message = f"adjacency has {size} columns for {len(names)} blocks"
                 raise WiringError(f"{message} in the row of {source}")
             for target, polarity in zip(names, row, strict=True):
@@ -302,7 +302,7 @@ def _refuse_unknown(value: Mapping[str, Any], known: tuple[str, ...], what: str)
         raise WiringError(f"{what} has an unknown key {unknown[0]!r}; it can have {list(known)}")
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     """Return a value as a message shows it: short, whatever it is."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

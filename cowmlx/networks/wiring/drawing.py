@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_VALUE = 60
 _SIGNS = {1: "+", -1: "-"}
-# The colours of Okabe and Ito, which the colour-blind can tell apart.
+# The colours of Okabe and Ito, which the colour-blind can distinguish.
 _STATE_COLOUR, _NEGATIVE_COLOUR = "#cfe8f6", "#d55e00"
 
 
@@ -122,15 +122,15 @@ def _parameters(place: Place) -> Iterator[str]:
 def _arriving(place: Place, part: Part, wiring: Wiring) -> str:
     if not place.inputs:
         return "← tokens" if place.names[0] == wiring.input else "← nothing"
-    text = f"← {_told(place.inputs)}"
+    text = f"← {_listed(place.inputs)}"
     # Between the blocks of one copy it is the same again.
     own = {other.names[0] for stage in part.stages for other in stage}
     if not place.later or own.issuperset(source for source, _ in place.inputs):
         return text
-    return f"{text}; then {_told(place.later)} …"
+    return f"{text}; then {_listed(place.later)} …"
 
 
-def _told(inputs: Inputs) -> str:
+def _listed(inputs: Inputs) -> str:
     return " ".join(f"{_SIGNS[polarity]}{source}" for source, polarity in inputs)
 
 

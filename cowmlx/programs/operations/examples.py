@@ -42,7 +42,7 @@ def array_of(text: str, seed: int = 0, dtype: str | None = None) -> mx.array:
         dtype: another one than the text's.
     """
     written, shape, words, low, high = _parts(text)
-    drawn = random.Random(f"{text} {seed}")
+    generator = random.Random(f"{text} {seed}")
     count = math.prod(shape)
     dtype = dtype or written
     if written in INTEGERS:
@@ -50,18 +50,18 @@ def array_of(text: str, seed: int = 0, dtype: str | None = None) -> mx.array:
         low = 0 if dtype in UNSIGNED and low < 0 else low
         places = range(int(low), int(high) + 1)
         if "bits" in words:
-            values: list[Any] = [drawn.getrandbits(32) for _ in range(count)]
+            values: list[Any] = [generator.getrandbits(32) for _ in range(count)]
         elif "distinct" in words:
-            values = drawn.sample(places, count)
+            values = generator.sample(places, count)
         else:
-            values = [drawn.choice(places) for _ in range(count)]
+            values = [generator.choice(places) for _ in range(count)]
     elif written == "bool":
-        values = [drawn.random() < 0.5 for _ in range(count)]
+        values = [generator.random() < 0.5 for _ in range(count)]
     else:
         low, high = (-2.0, 2.0) if low is None or high is None else (low, high)
-        values = _numbers(drawn, count, low, high)
+        values = _numbers(generator, count, low, high)
         if written == "complex64":
-            pairs = zip(values, _numbers(drawn, count, low, high), strict=True)
+            pairs = zip(values, _numbers(generator, count, low, high), strict=True)
             values = [complex(*pair) for pair in pairs]
     if "sorted" in words:
         values.sort()
@@ -87,11 +87,11 @@ def _first(values: list[Any], dtype: str) -> mx.Dtype:
     return mx.int64 if values and not isinstance(values[0], bool) else mlx_dtype(dtype)
 
 
-def _numbers(drawn: random.Random, count: int, low: float, high: float) -> list[float]:
+def _numbers(generator: random.Random, count: int, low: float, high: float) -> list[float]:
     """Numbers that differ by enough for a gradient to see no tie, in a random order."""
     step = (high - low) / max(count, 1)
-    values = [low + (at + 0.25 + 0.5 * drawn.random()) * step for at in range(count)]
-    drawn.shuffle(values)
+    values = [low + (at + 0.25 + 0.5 * generator.random()) * step for at in range(count)]
+    generator.shuffle(values)
     return values
 
 

@@ -1,4 +1,4 @@
-"""Indices that come from outside: made safe before mlx sees them, and told about after the run.
+"""Indices that come from outside: made safe before mlx sees them, and reported after the run.
 
 mlx reads and writes foreign memory for an index out of range. So ``compute`` always gives it
 indices of :func:`safe`, and the row's ``checks`` says which were out of range. A check is an array

@@ -286,7 +286,7 @@ def _lu_factor(a: mx.array, attributes: Attributes) -> list[mx.array]:
     """Return both triangles in an array that owns what it says it does.
 
     mlx's has a length in bytes where its elements are counted, so what is computed of it in place
-    writes beyond its buffer. A strided view counts them anew.
+    writes beyond its buffer. A strided view counts them right.
     """
     packed, pivots = mx.linalg.lu_factor(a, stream=CPU)
     return [mx.as_strided(packed, packed.shape, stream=CPU), pivots]

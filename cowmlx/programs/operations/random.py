@@ -42,7 +42,7 @@ def _drawn(
     limits: Callable[[Attributes], None] | None = None,
     aliases: str = "",
 ) -> Operation:
-    """Return the row of floats that are drawn alone.
+    """Return the row of independent random floats.
 
     Args:
         name: the row's.
@@ -97,7 +97,7 @@ def _standard_normal(u: mx.array) -> mx.array:
 def uniform(
     low: float, high: float, shape: Sequence[int], dtype: mx.Dtype, key: mx.array
 ) -> mx.array:
-    """Return numbers drawn evenly from low up to high, without it."""
+    """Return uniform numbers from low up to high, without it."""
     if dtype != mx.float64:
         return mx.random.uniform(low, high, shape, dtype, key)
     found = low + (high - low) * _unit(shape, key)
@@ -185,8 +185,8 @@ def _integers_array(*arrays: Any, **attributes: Any) -> mx.array:
     pairs = _bits(arrays[0], math.prod(shape)).astype(mx.uint64)
     # Not with << and |: rows of mlx's own are wrong where one of the two is the same for all.
     bits = pairs[:, 0] * mx.array(2**32, mx.uint64) + pairs[:, 1]
-    drawn = bits % _wide(high - low)
-    return (drawn + _wide(low % 2**64)).astype(dtype).reshape(shape)
+    sampled = bits % _wide(high - low)
+    return (sampled + _wide(low % 2**64)).astype(dtype).reshape(shape)
 
 
 def _bernoulli(*inputs: Any, **attributes: Any) -> Spec:
@@ -256,8 +256,8 @@ def _factor(cov: mx.array) -> mx.array:
 
 
 def _multivariate_array(mean: Any, cov: Any, key: Any, /, **attributes: Any) -> mx.array:
-    drawn = mx.random.normal((*attributes["shape"], mean.shape[0]), key=key)
-    return mean + drawn @ _factor(cov).T
+    sampled = mx.random.normal((*attributes["shape"], mean.shape[0]), key=key)
+    return mean + sampled @ _factor(cov).T
 
 
 def _multivariate_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
@@ -382,7 +382,7 @@ ROWS = (
         "random_categorical(logits, key)",
         _categorical,
         _categorical_array,
-        "Classes, as uint32, drawn with the probabilities softmax(logits).",
+        "Classes, as uint32, sampled with the probabilities softmax(logits).",
         "out = argmax(logits + Gumbel noise)",
         [
             example("[4,3]", "uint32[2]"),

@@ -207,7 +207,7 @@ class Scope:
         self, node: Node, arrays: list[mx.array | None], found: list[mx.array]
     ) -> None:
         """Flag a node whose results are not finite though its inputs are."""
-        if _is_told(node.attributes):
+        if _asks_for_infinity(node.attributes):
             return
         pairs = zip(node.inputs, arrays, strict=True)
         before = [
@@ -350,7 +350,7 @@ def _without_slope(array: mx.array) -> mx.array:
     return mx.stop_gradient(array)
 
 
-def _is_told(attributes: Attributes) -> bool:
+def _asks_for_infinity(attributes: Attributes) -> bool:
     """Whether attributes ask for numbers that are not finite."""
     return any(isinstance(each, float) and not math.isfinite(each) for each in attributes.values())
 

@@ -25,7 +25,7 @@ _CATEGORIES = frozenset(
     for minor in ("", *minors)
 )
 _LONG_NAMES = {"letter": "L", "number": "N", "punct": "P", "punctuation": "P", "digit": "Nd"}
-# Letters, digits, signs, spaces and letters of other alphabets, to tell classes apart.
+# Letters, digits, signs, spaces and letters of other alphabets, to distinguish classes.
 SAMPLES = [
     *map(chr, range(0x7F)),
     *"éßÉǅʰªאあア漢字한\u0301\u0903٣Ⅷ½„\u201c€¬©\u00a0\u2028\u3000🙂",
@@ -37,7 +37,7 @@ class Unreadable(Exception):
 
 
 class Unsure(Exception):
-    """Whether a character is in a class cannot be told here."""
+    """It is unknown here whether a character is in a class."""
 
 
 def never(_: str) -> bool:

@@ -104,7 +104,7 @@ struct LayerCache {
 /* What a pass over the layers does with the last of them. */
 enum class Part : int32_t {
   All,
-  StoreLast, /* of the last layer only keys and values: nobody may want what comes behind */
+  StoreLast, /* of the last layer only keys and values: the results behind it may be unused */
   FinishLast /* what StoreLast left out, and the last norm */
 };
 

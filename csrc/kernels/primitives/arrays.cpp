@@ -63,7 +63,7 @@ bool is_unshared(mx::array& in) {
   return unshared;
 }
 
-/* The memory of an array that nobody else can see, or nullptr. */
+/* The memory of an array without other owners, or nullptr. */
 Memory taken(mx::array& in) {
   if (!in.flags().row_contiguous) return nullptr;
   if (in.is_donatable()) return owners().add(std::move(*in.data_shared_ptr()));
@@ -117,7 +117,7 @@ void Copy::run() const {
 }
 
 Takeover::Takeover(const Arrays& inputs, Arrays& outputs) : outputs_(outputs) {
-  /* Every output lists the inputs; these are seen to be nobody else's where one output does. */
+  /* Every output lists the inputs; they have no other owner if only one output holds them. */
   for (mx::array& output : outputs)
     if (&output.inputs() == &inputs)
       inputs_ = &output.inputs();

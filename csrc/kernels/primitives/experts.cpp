@@ -103,7 +103,7 @@ struct Job {
                    type);
   }
 
-  /* Nobody can be told here: numbers that are none spoil what they get into. */
+  /* There is no error to return here: nan spreads instead. */
   void spoil(int64_t row) const {
     const float none = std::numeric_limits<float>::quiet_NaN();
     const int width = type == Scalar::Float32 ? 4 : 2;

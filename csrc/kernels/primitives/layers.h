@@ -32,7 +32,7 @@ struct LayersCall {
  * values of every layer (of the last one alone for Part::FinishLast), each of
  * `quantization.parts()` arrays. Outputs: activations (B, T, H), or logits (B, V) of float32, and
  * but for Part::FinishLast keys and values as they are then: in the buffers of the inputs, if
- * nobody else holds these, and in copies otherwise. */
+ * they have no other owner, and in copies otherwise. */
 class LayersStep : public Operations {
  public:
   LayersStep(mx::Stream stream, std::shared_ptr<const HeldLayers> held, LayersCall call)

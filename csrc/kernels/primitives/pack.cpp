@@ -10,7 +10,7 @@
 namespace cowmlx {
 namespace {
 
-/* Ask the system to lay memory that nobody has written to yet in large pages, where it has them:
+/* Ask the system to lay memory that is not written yet in large pages, where it has them:
  * walking the tables of 4 KiB pages takes a part of the time that reading weights takes. A hint,
  * which changes no content and cannot fail. */
 #ifdef MADV_HUGEPAGE

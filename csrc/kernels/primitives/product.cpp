@@ -153,7 +153,7 @@ struct TakeJob {
     const int index = indices[place] < 0 ? indices[place] + matrix.rows : indices[place];
     if (index >= 0 && index < matrix.rows) {
       table.row_numbers(matrix, index, to);
-    } else { /* nobody can be told here: numbers that are none spoil what they get into */
+    } else { /* there is no error to return here: nan spreads instead */
       std::fill_n(to, columns, std::numeric_limits<float>::quiet_NaN());
     }
     if (spare != nullptr)

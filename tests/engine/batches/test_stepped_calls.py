@@ -113,11 +113,11 @@ def test_a_result_that_cannot_be_handed_over_ends_its_call_alone(lib, tiny, monk
 
 
 def test_what_fails_while_it_is_told_ends_its_call_alone(lib, folder, monkeypatch):
-    def fail(self, told):
+    def fail(self, value):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(stepped.SteppedCall, "_tell", fail)
-    monkeypatch.setattr("cowmlx.services.loading.Loading._tell", fail)
+    monkeypatch.setattr(stepped.SteppedCall, "_receive", fail)
+    monkeypatch.setattr("cowmlx.services.loading.Loading._receive", fail)
     with pytest.raises(StatusError, match="ENOMEM"):
         lib.load(folder("llama"))
     monkeypatch.undo()

@@ -1,6 +1,6 @@
 //! A C compiler compares every declaration of this crate with the header.
 //!
-//! Each Rust type tells how it is declared in C; what comes of that is compiled behind the header.
+//! Each Rust type gives its declaration in C, which is compiled behind the header.
 
 #![allow(missing_docs, non_camel_case_types)]
 

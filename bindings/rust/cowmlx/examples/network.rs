@@ -36,9 +36,9 @@ fn main() -> Result<()> {
     let b1 = builder.parameter("b1", Dtype::Float32, [hidden]);
     let w2 = builder.parameter("w2", Dtype::Float32, [hidden]);
     let b2 = builder.parameter("b2", Dtype::Float32, ());
-    let guess = (inputs.matmul(w1) + b1).tanh().matmul(w2) + b2;
-    builder.output("loss", guess.binary_cross_entropy(targets));
-    builder.output("right", guess.greater(0).equal(targets.greater(0.5)).sum());
+    let logit = (inputs.matmul(w1) + b1).tanh().matmul(w2) + b2;
+    builder.output("loss", logit.binary_cross_entropy(targets));
+    builder.output("right", logit.greater(0).equal(targets.greater(0.5)).sum());
     let program = builder.build()?;
     let gradient = program.derive(SPEC)?;
 

@@ -53,7 +53,7 @@ pub(crate) fn forget_panic() {
     take_panic().into_iter().for_each(discard);
 }
 
-/// Drop a panic that nobody will hear of. Dropping it may panic in turn.
+/// Drop a panic without a receiver. Dropping it may panic in turn.
 pub(crate) fn discard(panic: Payload) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         mem::forget(another);
@@ -187,7 +187,7 @@ mod tests {
         struct AtTheEnd;
         impl Drop for AtTheEnd {
             fn drop(&mut self) {
-                assert!(!guard(|| panic_any("nobody hears this")));
+                assert!(!guard(|| panic_any("dropped")));
                 assert!(!guard(explodes));
             }
         }

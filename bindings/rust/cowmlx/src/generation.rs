@@ -114,7 +114,7 @@ pub struct Piece {
     /// The most probable tokens in its place, the most probable first, if they were asked for.
     pub alternatives: Vec<TokenLogprob>,
     /// Why the generation ends with it, if that is known already. An end token without text is no
-    /// piece: [`Generation::finish`] tells in any case.
+    /// piece: [`Generation::finish`] has the reason in any case.
     pub finish: Option<Finish>,
 }
 
@@ -247,7 +247,7 @@ pub struct Generation<'c> {
 }
 
 // SAFETY: the reference to the context, which may not be shared between threads, comes from a
-// `&mut` that is borrowed as long as this lives; so nobody else has one.
+// `&mut` that is borrowed as long as this lives; so there is no other.
 unsafe impl Send for Generation<'_> {}
 
 impl<'c> Generation<'c> {

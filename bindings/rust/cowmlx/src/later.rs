@@ -40,7 +40,7 @@ struct Kept<F: ?Sized + 'static> {
 impl<F: ?Sized> Later<F> {
     fn new(closure: &Arc<F>) -> Self {
         let closure = Arc::clone(closure);
-        // SAFETY: the closure lives as long as this, which lends the reference to nobody else.
+        // SAFETY: the closure lives as long as this, which lends the reference to no other.
         let reference: &'static F = unsafe { &*Arc::as_ptr(&closure) };
         Self(Box::new(Kept { reference, _closure: closure }))
     }
@@ -140,7 +140,7 @@ impl Context<'_> {
         let progress = later.as_ref().map(Later::as_ptr);
         let status = params.with_progress(operation, progress, call)?;
         if status == sys::COW_MLX_OK {
-            self.later = later; // nobody calls the one before any more
+            self.later = later; // the earlier one is no longer called
         }
         check(status) // which continues the panic of a log, if there was one
     }
@@ -193,7 +193,7 @@ impl<'r> Loading<'r> {
         }
     }
 
-    /// A file descriptor that is readable once [`poll`](Self::poll) has something to tell. Only
+    /// A file descriptor that is readable once [`poll`](Self::poll) has news. Only
     /// wait for it.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ rows! {
     labels
 }
 
-/// A row of numbers for each text, and how many that are, from a call that first tells how many.
+/// A row of numbers for each text, and their number, from a call that first reports it.
 pub(crate) fn rows(
     texts: &[impl AsRef<str>],
     call: impl Fn(*const sys::cow_mlx_text, usize, *mut f32, usize, &mut usize) -> Result<()>,

@@ -4,7 +4,7 @@
 //! file descriptor and a reactor would save the thread while tokens come, but not while the prompt
 //! is processed, and would tie the crate to the executors that have that reactor. The thread holds
 //! the context's handle, a number, and nothing that is borrowed, so a stream that is forgotten
-//! instead of dropped harms nobody.
+//! instead of dropped is harmless.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -171,13 +171,13 @@ struct Shared<T, R> {
 }
 
 struct State<T, R> {
-    /// What nobody has taken yet.
+    /// Items that were not taken yet.
     item: Option<Result<T>>,
     /// Of the whole work, or its panic.
     outcome: Option<thread::Result<Option<R>>>,
     /// Of the task that waits for either.
     waker: Option<Waker>,
-    /// Whether nobody will take anything any more.
+    /// Whether the receiver is gone.
     closed: bool,
 }
 
@@ -239,7 +239,7 @@ impl<T, R> Drop for Worker<T, R> {
             return;
         };
         if !self.ended {
-            // A call that has not begun yet sees that nobody will take what it gives.
+            // A call that has not begun yet sees that the receiver is gone.
             let _ = self.cancel.cancel();
         }
         // An executor may run its task where it is woken, which is that thread.
@@ -271,7 +271,7 @@ impl<T, R> Shared<T, R> {
         }
     }
 
-    /// Give an item, and wait until it is taken; `false` if nobody will take any more.
+    /// Give an item, and wait until it is taken; `false` if the receiver is gone.
     fn send(&self, item: Result<T>) -> bool {
         if self.lock().closed {
             return false;
@@ -283,7 +283,7 @@ impl<T, R> Shared<T, R> {
     }
 }
 
-/// The parameters, with a prompt that is given up once nobody will take what comes of it: a
+/// The parameters, with a prompt that is cancelled once the receiver is gone: a
 /// cancellation that comes before the call would be missed.
 fn watched<T: Send + 'static, R: Send + 'static>(
     params: GenerationParams<'static>,

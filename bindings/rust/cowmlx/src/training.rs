@@ -204,7 +204,7 @@ pub enum TrainingEventKind {
     Checkpoint,
     /// The fit has ended.
     End,
-    /// Something that a newer library tells.
+    /// An event of a newer library.
     Other(i32),
 }
 
@@ -223,11 +223,11 @@ pub enum FitEnd {
     Data,
     /// Nothing got better any more.
     Early,
-    /// Something that a newer library tells.
+    /// An event of a newer library.
     Other(i32),
 }
 
-/// What a training tells. What an event does not have is 0 or NaN.
+/// An event of a training. Fields without a value are 0 or NaN.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -31,13 +31,13 @@ pub(crate) fn c_path(what: &str, path: &Path) -> Result<CString> {
     }
 }
 
-/// Call with a buffer of `guess` elements, and again with as many as the call says it needs. A
-/// guess of 0 asks first.
+/// Call with a buffer of `size` elements, and again with the needed size if that is larger. A size
+/// of 0 asks first.
 pub(crate) fn vector<T: Copy + Default>(
-    guess: usize,
+    size: usize,
     mut call: impl FnMut(*mut T, usize, &mut usize) -> sys::cow_mlx_status,
 ) -> Result<Vec<T>> {
-    let mut buffer = vec![T::default(); guess];
+    let mut buffer = vec![T::default(); size];
     loop {
         let start = if buffer.is_empty() { null_mut() } else { buffer.as_mut_ptr() };
         let mut length = 0;
