@@ -179,9 +179,7 @@ class _Reader:
         _check_depth(part, MAX_DEPTH - depth)
         try:
             return json.loads(f"[{part}]", object_pairs_hook=self._pairs), comma
-        except (
-            json.JSONDecodeError
-        ):  # it belongs to another list, or the wrong element gives the place
+        except json.JSONDecodeError:  # of another list, or the bad element has the place
             return [], comma
 
     def _object(self, at: int, depth: int) -> Generator[None, None, tuple[Any, int]]:

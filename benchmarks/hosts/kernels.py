@@ -61,7 +61,7 @@ def product(name: str, bits: int, int8: bool) -> None:
         arrays = [MODULE.pack(each) for each in (words, *beside)]
         packing = {"rows": count, "mode": "affine", "bits": bits, "group": 64}
     mx.eval(arrays)
-    size = sum(each.nbytes for each in arrays)
+    size = sum(array.nbytes for array in arrays)
     for rows in ROWS:
         x = mx.random.normal((rows, K))
         mx.eval(x)

@@ -106,13 +106,15 @@ class KVRows:
         """Give memory back once a quarter of the rows is in use, or none."""
         if not self.buffers or 4 * count > self.buffers[0].shape[0]:
             return
-        self.buffers = [mx.contiguous(each[: 2 * count]) for each in self.buffers] if count else []
+        self.buffers = (
+            [mx.contiguous(buffer[: 2 * count]) for buffer in self.buffers] if count else []
+        )
 
     def take(self, row: Row) -> Any:
         """Return a copy of a row as the layer cache of a sequence."""
         held = min(row.length, self._columns)
         layer = self._layer_of(
-            [mx.contiguous(each[row.index : row.index + 1, :, :held]) for each in self.buffers]
+            [mx.contiguous(buffer[row.index : row.index + 1, :, :held]) for buffer in self.buffers]
         )
         layer.offset = row.length
         return layer

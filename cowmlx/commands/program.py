@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
     results = program.run(
         [given[name] for name in known], check_finite=arguments.check_finite
     ).finish()
-    names = [each.name for each in program.outputs]
+    names = [output.name for output in program.outputs]
     _give(dict(zip(names, results, strict=True)), arguments.output)
 
 

@@ -230,9 +230,9 @@ def control_table() -> list[dict[str, Any]]:
                 for name, about in row.inputs
             ],
             "attributes": [
-                attribute_as_json(each)
-                | ({"kind": "function"} if each.name in row.functions else {})
-                for each in row.attributes
+                attribute_as_json(attribute)
+                | ({"kind": "function"} if attribute.name in row.functions else {})
+                for attribute in row.attributes
             ],
             "outputs": [name for name, _ in row.outputs],
             "outputs_vary": True,

@@ -94,7 +94,8 @@ def _checked(form: Form, given: Mapping[str, int]) -> dict[str, int]:
 
 def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, Any]:
     results = [
-        Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.outputs
+        Spec(evaluate_shape(output.spec.shape, values), output.spec.dtype)
+        for output in form.outputs
     ]
     inputs = [
         Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.inputs
@@ -103,11 +104,11 @@ def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, A
     return {
         "input_bytes": sum(bytes_of(each) for each in inputs),
         "constant_bytes": sum(
-            bytes_of(each.spec)
+            bytes_of(constant.spec)
             for graph in (main, *library.functions.values())
-            for each in graph.constants.values()
+            for constant in graph.constants.values()
         ),
-        "output_bytes": sum(bytes_of(each) for each in results),
+        "output_bytes": sum(bytes_of(result) for result in results),
         "intermediate_bytes": Needs(library).of_run(form.levels, form.copies(values)),
         "multiplications": Costs(library).multiplications(main),
     }
@@ -187,7 +188,9 @@ def _graph_lines(graph: Graph) -> list[str]:
     lines = []
     if graph.name:
         lines += [f"  input {each.name}: {each.spec}" for each in graph.declared]
-    lines += [f"  constant {each.name}: {each.spec}" for each in graph.constants.values()]
+    lines += [
+        f"  constant {constant.name}: {constant.spec}" for constant in graph.constants.values()
+    ]
     for node in graph.nodes:
         given = ", ".join(name or "-" for name in node.inputs)
         results = ", ".join(f"{name}: {graph.specs[name]}" for name in node.outputs)
@@ -225,7 +228,7 @@ def _graph_in_dot(graph: Graph, prefix: str) -> list[str]:
 
 def _attributes(node: Node, before: str) -> str:
     """Return the attributes that are not their defaults."""
-    defaults = {each.name: each.default for each in node.row.attributes}
+    defaults = {attribute.name: attribute.default for attribute in node.row.attributes}
     said = {name: value for name, value in node.attributes.items() if value != defaults.get(name)}
     return "".join(f"{before}{name}={_shown(value)}" for name, value in said.items())
 

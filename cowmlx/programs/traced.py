@@ -86,7 +86,8 @@ class Traced:
         self, form: Form, values: Mapping[str, int], finite: bool, library: Library
     ) -> None:
         self.specs = tuple(
-            Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.outputs
+            Spec(evaluate_shape(output.spec.shape, values), output.spec.dtype)
+            for output in form.outputs
         )
         self._form = form
         self._library = library

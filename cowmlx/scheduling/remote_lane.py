@@ -228,7 +228,7 @@ class RemoteLane(Lane):
         batch = self._batch
         self._post_steps(
             contexts,
-            lambda tokens: batch.step([each.sequence.row for each in tokens], [*tokens.values()]),
+            lambda tokens: batch.step([token.sequence.row for token in tokens], [*tokens.values()]),
         )
 
     @staticmethod

@@ -45,16 +45,22 @@ def call(row: Operation, example: Example) -> str:
     if row.variadic:
         arguments.append(f"{{{', '.join(map(str, values))}}}")
     else:
-        arguments += [str(each) for each in values[: len(needed)]]
+        arguments += [str(value) for value in values[: len(needed)]]
     given = attributes_of(row, example.attributes)
     raw = {**given, **example.attributes}
-    arguments += [literal(each, raw[each.name]) for each in table.needed_attributes(row)]
+    arguments += [
+        literal(needed_attribute, raw[needed_attribute.name])
+        for needed_attribute in table.needed_attributes(row)
+    ]
     if COUNTS.get(row.name) == "results":
         arguments.append(str(results_of(row, example)))
     for at, _ in enumerate(table.optional_inputs(row), len(needed)):
         there = at < len(values) and values[at] is not None
         arguments.append(f"std::optional<Value>({values[at]})" if there else "{}")
-    arguments += [literal(each, raw[each.name]) for each in table.optional_attributes(row)]
+    arguments += [
+        literal(optional_attribute, raw[optional_attribute.name])
+        for optional_attribute in table.optional_attributes(row)
+    ]
     return f"op::{row.name}({', '.join(arguments)})"
 
 

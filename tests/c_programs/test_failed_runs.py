@@ -43,7 +43,11 @@ def memory(arrays: Arrays) -> Iterator[None]:
 def kept() -> Counter[str]:
     """How many there are of what a failed run could keep."""
     kinds = (Submitted, SteppedCall, CowMlxError)
-    return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))
+    return Counter(
+        type(get_object).__name__
+        for get_object in gc.get_objects()
+        if isinstance(get_object, kinds)
+    )
 
 
 def settle(arrays: Arrays) -> None:

@@ -55,8 +55,8 @@ def test_no_rows_of_rows_and_of_gradients(programs, arrays):
         outer = (*shape[:-2], shape[-1])
         handles = programs.run(program, [np.zeros(shape, np.float32)], 2)
         assert [arrays.type(each)[1] for each in handles] == [outer, (*outer, 3)]
-        for each in handles:
-            arrays.free(each)
+        for handle in handles:
+            arrays.free(handle)
     for program in (one, slope, rows, many):
         programs.free(program)
 

@@ -99,7 +99,7 @@ def expected(lib, calf, *said: str) -> list[str]:
         answer = lib.chat(context, messages, max_tokens=2000).said()
         messages.append({"role": "assistant", "content": answer})
     lib.free(context)
-    return [each["content"] for each in messages[1::2]]
+    return [message["content"] for message in messages[1::2]]
 
 
 def test_pipes_get_plain_text(lib, calf, piped):

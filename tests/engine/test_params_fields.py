@@ -291,7 +291,7 @@ def names_given(where):
             elif isinstance(node, ast.Attribute):
                 yield node.attr
             elif isinstance(node, ast.Call):  # parametrised: ("field", value); or by position
-                yield from (each.value for each in node.args if isinstance(each, ast.Constant))
+                yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant))
                 yield from (each.id for each in node.args if isinstance(each, ast.Name))
 
 

@@ -125,7 +125,7 @@ def test_others_stay_what_they_are_and_say_why(pair, family):
     model, _ = pair(family)
     layers = model.info()["kernels"]
     assert layers["fused"] == 0
-    assert all(each["reason"] for each in layers["why_not"])
+    assert all(layer["reason"] for layer in layers["why_not"])
     assert layers["why_not"]
 
 

@@ -234,7 +234,7 @@ def test_weights_that_no_kernel_takes_stay_mlx_lms():
     odd.weight = odd.weight.astype(mx.int32)
     holder = Holder(scaled, odd)
     linear.replace(holder)
-    assert [type(each) for each in holder.layers] == [
+    assert [type(layer) for layer in holder.layers] == [
         layers.QuantizedSwitchLinear,
         layers.SwitchLinear,
     ]

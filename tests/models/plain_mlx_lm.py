@@ -80,7 +80,7 @@ def widened(operation: Any) -> Any:
     def multiply(x: mx.array, *arrays: Any, **named: Any) -> mx.array:
         if x.dtype not in (mx.float16, mx.bfloat16):
             return operation(x, *arrays, **named)
-        wide = [each.astype(mx.float32) if is_half(each) else each for each in arrays]
+        wide = [array.astype(mx.float32) if is_half(array) else array for array in arrays]
         wide_named = {
             name: each.astype(mx.float32) if is_half(each) else each for name, each in named.items()
         }
@@ -117,7 +117,7 @@ def follow(request: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
             mx.eval(made)
             return made
 
-        plain = [each.astype(mx.float32) for each in rows()]
+        plain = [row.astype(mx.float32) for row in rows()]
         errors = []
         if not request.get("exact", True):
             return saved(plain, errors, place)

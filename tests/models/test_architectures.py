@@ -83,8 +83,8 @@ def test_options_of_one_architecture_do_not_hide_those_of_another() -> None:
             arguments.append(light_route.import_module(f"models.{name}").ModelArgs)
         except Unsupported:
             assert name == "olmo"  # needs another package
-    for each in arguments:
-        network._sign(each)
+    for argument in arguments:
+        network._sign(argument)
     for each in arguments:
         initial = {field.name for field in dataclasses.fields(each) if field.init}
         assert set(inspect.signature(each).parameters) == initial

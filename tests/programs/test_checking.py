@@ -275,7 +275,7 @@ def test_what_is_wrong_is_named(wrong, reason, message):
     with pytest.raises(ProgramError, match=message) as caught:
         parse(wrong)
     assert caught.value.reason == reason
-    assert all(isinstance(each, str | int | float) for each in caught.value.details.values())
+    assert all(isinstance(detail, str | int | float) for detail in caught.value.details.values())
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_names_that_are_alike_in_functions_are_different_values():
             functions=[graph([value("x", [3])], [node("s", "sin", "x")], ["s"], name="f")],
         )
     )
-    assert [str(each.spec) for each in made.outputs] == ["float32(3)", "float32()"]
+    assert [str(output.spec) for output in made.outputs] == ["float32(3)", "float32()"]
 
 
 def test_an_axis_of_no_elements_is_parted_into_nothing():

@@ -26,7 +26,7 @@ def drawn(name: str, axes: int, seed: int) -> list[tuple[np.ndarray, np.ndarray,
     draw = np.random.default_rng(seed)
 
     def numbers(low: int, high: int) -> list[int]:
-        return [int(each) for each in draw.integers(low, high, axes)]
+        return [int(integer) for integer in draw.integers(low, high, axes)]
 
     found = []
     while len(found) < CASES:
@@ -196,7 +196,7 @@ def test_what_a_convolution_makes_on_its_way_is_bounded(name):
     refused = 0
     for stride in (1, 2**16):
         for option in ("padding", "dilation", "kernel_dilation", "input_dilation"):
-            if option not in [each.name for each in row.attributes]:
+            if option not in [attribute.name for attribute in row.attributes]:
                 continue
             attributes = attributes_of(row, {"stride": stride, option: 2**16})
             try:

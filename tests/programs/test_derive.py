@@ -65,7 +65,7 @@ def test_a_gradient_and_its_value():
     gradient = derive(
         parse(NETWORK), gradient={"of": "loss", "with_respect_to": ["v", "w"], "value": True}
     )
-    assert [each.name for each in gradient.outputs] == ["loss", "loss/v", "loss/w"]
+    assert [output.name for output in gradient.outputs] == ["loss", "loss/v", "loss/w"]
     for batch in (1, 5):
         given = arrays(batch)
         value, (w, v) = mx.value_and_grad(network, argnums=[2, 3])(*given)
@@ -91,7 +91,10 @@ def test_second_and_third_derivatives():
 
 def test_rows():
     rows = derive(parse(NETWORK), vectorize={"x": 1, "y": 0}, dimension="sets")
-    assert [str(each.spec) for each in rows.outputs] == ["float32(sets)", "float32(sets, batch, 3)"]
+    assert [str(output.spec) for output in rows.outputs] == [
+        "float32(sets)",
+        "float32(sets, batch, 3)",
+    ]
     x, y, w, v = arrays()
     xs, ys = mx.stack([x, -x], axis=1), mx.stack([y, 2 - y])
     wanted = mx.vmap(network, in_axes=(1, 0, None, None))(xs, ys, w, v)

@@ -37,7 +37,9 @@ def cases(row):
     """The inputs, attributes and results of each example that float64 fits."""
     for example in row.examples:
         given = dict(example.attributes)
-        given |= {each.name: "float64" for each in row.attributes if each.kind == "dtype"}
+        given |= {
+            attribute.name: "float64" for attribute in row.attributes if attribute.kind == "dtype"
+        }
         inputs = inputs_of(example)
         try:
             attributes = attributes_of(row, given)
@@ -104,7 +106,7 @@ def test_gradients_are_as_accurate_as_the_values(row):
                 inputs, attributes, weights, floats = given
                 changed = [*inputs[:at], x, *inputs[at + 1 :]]
                 results = row.compute(row.arranged(changed), attributes)
-                held = [mx.where(mx.isfinite(each), each, 0) for each in results]
+                held = [mx.where(mx.isfinite(result), result, 0) for result in results]
                 return sum(mx.sum(held[each] * weights[each]) for each in floats)
 
             towards = mx.array(rng.normal(size=given.shape), mx.float64)
@@ -198,7 +200,7 @@ FUNCTIONS = {
 def test_elementary_functions_have_the_last_digits_everywhere(name):
     exact, places = FUNCTIONS[name]
     (found,) = run(find(name), [mx.array(places, mx.float64)], {})
-    wanted = [exact(each) for each in places]
+    wanted = [exact(place) for place in places]
     np.testing.assert_allclose(np.array(found), wanted, rtol=1e-15, atol=1e-308)
 
 
@@ -307,7 +309,7 @@ def test_rows_and_second_derivatives_are_accurate(name):
 @pytest.mark.parametrize("name", [row.name for row in ROWS if row.name.startswith("random_")])
 def test_random_numbers_have_the_digits_of_float64(name):
     row = find(name)
-    if "dtype" not in {each.name for each in row.attributes} or name == "random_randint":
+    if "dtype" not in {attribute.name for attribute in row.attributes} or name == "random_randint":
         return
     given = attributes_of(row, {"shape": [4000], "dtype": "float64"})
     (wide,) = row.compute([mx.random.key(3)], given)

@@ -62,7 +62,7 @@ def tried(text: str | bytes) -> None:
 def refused(error: InvalidArgument | Unsupported) -> None:
     assert 10 < len(str(error)) < 10_000
     assert error.reason
-    assert all(isinstance(each, str | int | float | bool) for each in error.details.values())
+    assert all(isinstance(detail, str | int | float | bool) for detail in error.details.values())
 
 
 def test_the_seed_is_right():

@@ -46,7 +46,7 @@ def test_a_program(outputs):
     program = parse(graph([X], nodes, outputs, constants=[constant]))
     values = {"x": ARRAY, "c": mx.array(2.5), "y": ARRAY * 2.5, "z": mx.exp(ARRAY * 2.5)}
     for _ in range(2):
-        same(run(program, ARRAY), [values[each] for each in outputs])
+        same(run(program, ARRAY), [values[output] for output in outputs])
 
 
 def test_call():

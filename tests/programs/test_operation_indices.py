@@ -11,7 +11,7 @@ from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import arrays_of, spec_of
 from cowmlx.programs.operations.rules import INTEGERS, mlx_dtype
 
-INDEXED = [row for row in ROWS if any(each.name == "indices" for each in row.attributes)]
+INDEXED = [row for row in ROWS if any(attribute.name == "indices" for attribute in row.attributes)]
 
 
 def run(name, inputs, **given):
@@ -33,7 +33,9 @@ def test_every_row_that_takes_indices_has_the_attribute():
         for row in rows:
             takes = {"indices", "targets", "start_indices", "lhs_indices", "rhs_indices"}
             named = takes & {place.name for place in row.inputs}
-            kinds = [spec_of(text).dtype for each in row.examples for text in each.inputs if text]
+            kinds = [
+                spec_of(text).dtype for example in row.examples for text in example.inputs if text
+            ]
             if named and family not in numbers and any(kind in INTEGERS for kind in kinds):
                 assert row in INDEXED, row.name
 

@@ -99,7 +99,7 @@ def test_names_of_dimensions_give_what_numbers_do(row):
     for example in row.examples:
         specs = specs_of(example)
         lengths = {each for spec in specs if spec for each in spec.shape if each > 1}
-        values = {f"n{each}": each for each in lengths}
+        values = {f"n{length}": length for length in lengths}
         symbolic = [
             spec
             and Spec(

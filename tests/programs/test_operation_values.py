@@ -205,7 +205,7 @@ def test_quantized_weights_are_near_their_own(at):
 )
 def test_quantized_weights_without_elements(mode, group):
     weights = run(find("quantize"), [mx.ones((2, 4, group))], of("quantize", mode=mode))
-    none = [each[:, :0] for each in weights]
+    none = [weight[:, :0] for weight in weights]
     full = mx.ones((3, group))
     (found,) = run(find("dequantize"), none, of("dequantize", mode=mode, dtype="float32"))
     assert (found.shape, found.dtype) == ((2, 0, group), mx.float32)

@@ -115,7 +115,7 @@ def test_a_program_gives_the_bits_of_plain_mlx(found, seed):
         for spec, each in zip(run.specs, wanted, strict=True):
             assert (spec.shape, getattr(mx, spec.dtype)) == (tuple(each.shape), each.dtype)
         results = run.finish()
-        assert [bits(each) for each in results] == [bits(each) for each in wanted]
+        assert [bits(result) for result in results] == [bits(each) for each in wanted]
 
 
 @FEW
@@ -137,7 +137,7 @@ def test_gradients_have_the_bits_of_mlx_s(found, seed):
     wanted = [value, *(gradients if len(used) > 1 else [gradients])]
     for _ in range(2):
         results = gradient.run(arrays).finish()
-        assert [bits(each) for each in results] == [bits(each) for each in wanted]
+        assert [bits(result) for result in results] == [bits(each) for each in wanted]
 
 
 @FEW

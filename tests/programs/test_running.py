@@ -30,7 +30,7 @@ def inputs(n: int = 4, i: int = 0) -> list[mx.array]:
 
 def test_shapes_of_results_are_known_before_anything_is_computed():
     run = parse(PAIR).run(inputs(7))
-    assert [str(each) for each in run.specs] == ["float32(7)", "float32()"]
+    assert [str(spec) for spec in run.specs] == ["float32(7)", "float32()"]
 
 
 @pytest.mark.parametrize(

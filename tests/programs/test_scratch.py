@@ -84,16 +84,16 @@ def _examples(row: Operation) -> list[Example]:
 def _measured(row: Operation) -> list[tuple[int, int, int, str]]:
     """Return what larger examples take beside inputs and results, the estimate and elements."""
     found = []
-    for each in _examples(row):
-        for specs, attributes in enlarged(row, each, ELEMENTS, 2):
-            given = filled(row, each, specs)
+    for example in _examples(row):
+        for specs, attributes in enlarged(row, example, ELEMENTS, 2):
+            given = filled(row, example, specs)
             inputs = row.arranged(specs)
             results = row.infer(inputs, attributes)
             taken = peak_of(row, given, attributes, results) - sum(map(bytes_of, results))
             known = [*(spec for spec in specs if spec is not None), *results]
             elements = sum(math.prod(spec.shape) for spec in known)
             estimate = scratch_of(row.name, inputs, attributes, results)
-            found.append((taken, estimate, elements, f"{each} as {[str(one) for one in known]}"))
+            found.append((taken, estimate, elements, f"{example} as {[str(one) for one in known]}"))
     return found
 
 

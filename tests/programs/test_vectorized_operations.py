@@ -62,14 +62,14 @@ def test_rows_of_gradients_at_odd_numbers(row, dtype):
     names = [f"x{at}" for at in range(len(row.inputs))]
     nodes = [node("y", row.name, *names), node("r", "real", "y"), node("s", "sum", "r")]
     try:
-        program = parse(graph([value(each, [], dtype) for each in names], nodes, ["s"]))
+        program = parse(graph([value(name, [], dtype) for name in names], nodes, ["s"]))
     except ProgramError:  # of matrices and such
         return
     gradient = derive(program, gradient={"of": "s", "with_respect_to": names})
     rows = derive(gradient, vectorize=dict.fromkeys(names, 0))
     arrays = [mx.array(ODD[at:] + ODD[:at], dtype=getattr(mx, dtype)) for at in range(len(names))]
     found = rows.run(list(arrays)).finish()
-    alone = [gradient.run([each[at] for each in arrays]).finish() for at in range(len(ODD))]
+    alone = [gradient.run([array[at] for array in arrays]).finish() for at in range(len(ODD))]
     for one, other in zip(found, zip(*alone, strict=True), strict=True):
         np.testing.assert_allclose(np.array(one), np.array(mx.stack(other)), rtol=1e-6)
 

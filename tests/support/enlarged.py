@@ -40,7 +40,7 @@ def enlarged(
         for name, each in zip(names, specs, strict=True)
         if each is not None and name not in FIXED
     ]
-    shapes = [each for each in row.attributes if each.kind == "shape"]
+    shapes = [attribute for attribute in row.attributes if attribute.kind == "shape"]
     free += [tuple(example.attributes.get(each.name, ())) for each in shapes]
     sizes = sorted({size for shape in free for size in shape if size > 0})
     yielded = 0
@@ -66,7 +66,7 @@ def enlarged(
                 except OperationError:
                     continue
                 parts = [*(each for each in given if each is not None), *results]
-                if chosen and sum(math.prod(each.shape) for each in parts) > elements:
+                if chosen and sum(math.prod(part.shape) for part in parts) > elements:
                     break
                 found = given, whole
             if found is not None and (yielded < most - 1 or count == 0):
@@ -103,7 +103,7 @@ def peak_of(
     before = mx.get_active_memory()
     checks = [] if row.checks is None else row.checks(list(arrays), attributes)
     found = compute(row, list(arrays), attributes, results)
-    mx.eval([each.found for each in checks])
+    mx.eval([check.found for check in checks])
     mx.eval(found)
     mx.synchronize()
     return mx.get_peak_memory() - before

@@ -13,9 +13,9 @@ from cowmlx.programs.operations.row import Example, Operation, Spec
 def telling(row: Operation) -> list[Example]:
     """The first example of a row for each set of inputs and attributes."""
     found: dict[tuple[object, ...], Example] = {}
-    for each in row.examples:
-        key = (*(text is None for text in each.inputs), *sorted(each.attributes))
-        found.setdefault(key, each)
+    for example in row.examples:
+        key = (*(text is None for text in example.inputs), *sorted(example.attributes))
+        found.setdefault(key, example)
     return list(found.values())
 
 

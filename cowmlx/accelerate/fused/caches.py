@@ -84,7 +84,7 @@ class Growing:
         """Whether a step can be taken with it; nothing has changed."""
         buffers = self._buffers(cache)
         return self._is_known(cache, shape, buffers) and all(
-            each.shape[0] == rows for each in buffers[:1]
+            buffer.shape[0] == rows for buffer in buffers[:1]
         )
 
     def _is_known(self, cache: Any, shape: Shape, buffers: Buffers) -> bool:
@@ -120,7 +120,7 @@ class Growing:
             return shape.zeros(rows, columns, dtype, *self.format(cache))
         new = shape.zeros(rows, columns - before, buffers[-1].dtype, *self.format(cache))
         if before < buffers[0].shape[2]:
-            buffers = [each[..., :before, :] for each in buffers]
+            buffers = [buffer[..., :before, :] for buffer in buffers]
         cache.keys = cache.values = None  # or their arrays would be copied once more
         return [mx.concatenate(list(parts), 2) for parts in zip(buffers, new, strict=True)]
 
@@ -161,7 +161,7 @@ class _Ring(Growing):
             cache._idx = before
         excess = buffers[0].shape[2] - size
         if excess > 0:
-            buffers = [each[:, :, excess:] for each in buffers]
+            buffers = [buffer[:, :, excess:] for buffer in buffers]
             cache._idx = size
         at = cache._idx % size
         if buffers[0].shape[2] == size and before % size != at:

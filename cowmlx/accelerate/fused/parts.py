@@ -61,7 +61,7 @@ def is_norm(module: Any) -> bool:
     if isinstance(module, InMatrix) or not hasattr(module, "eps"):
         return False
     arrays = [value for value in module.values() if isinstance(value, mx.array)]
-    return len(arrays) == len(list(module.values())) and all(each.ndim == 1 for each in arrays)
+    return len(arrays) == len(list(module.values())) and all(array.ndim == 1 for array in arrays)
 
 
 def norm_of(module: Any, width: int) -> tuple[str, mx.array | None, mx.array | None, float]:
@@ -207,7 +207,7 @@ def _is_mlp(module: Any) -> bool:
     gated = _first(module, _GATE) is not None and _first(module, _UP) is not None
     inner = gated or _first(module, _GATE_AND_UP) is not None
     parts = [each for each in module.values() if isinstance(each, Module)]
-    plain = all(isinstance(each, InMatrix) or is_adapted(each) for each in parts)
+    plain = all(isinstance(part, InMatrix) or is_adapted(part) for part in parts)
     return inner and _first(module, _DOWN) is not None and plain
 
 

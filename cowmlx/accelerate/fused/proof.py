@@ -79,7 +79,7 @@ class Layer:
             self._rest = others[0]
         elif len(others) != 1:
             raise parts.Unknown("it has more than an attention and an MLP")
-        self._known = [_norm(each, self.width) for each in self._norms]
+        self._known = [_norm(norm, self.width) for norm in self._norms]
         self._inputs: list[mx.array] = []
         self._expected: list[mx.array] = []
 

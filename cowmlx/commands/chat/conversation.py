@@ -208,9 +208,9 @@ def _messages(value: Any) -> list[dict[str, Any]] | None:
     messages = value.get("messages") if isinstance(value, dict) else None
     if not isinstance(messages, list):
         return None
-    for each in messages:
-        if not isinstance(each, dict) or each.get("role") not in ROLES:
+    for message in messages:
+        if not isinstance(message, dict) or message.get("role") not in ROLES:
             return None
-        if not isinstance(each.get("content"), str):
+        if not isinstance(message.get("content"), str):
             return None
     return messages

@@ -37,7 +37,7 @@ class Draft:
             known: names of dimensions that have a value in a run.
         """
         specs: dict[str, Spec] = {each.name: each.spec for each in self.declared}
-        specs |= {each.name: each.spec for each in self.constants.values()}
+        specs |= {constant.name: constant.spec for constant in self.constants.values()}
         order = yield from nodes.in_order(self.nodes, specs, self.name)
         self._require_outputs(set(specs))
         yield from nodes.infer_all(order, specs, functions, self.name, known)

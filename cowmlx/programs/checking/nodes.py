@@ -41,7 +41,7 @@ def ordered(needs: Sequence[Sequence[int]]) -> list[int]:
     Raises:
         Cycle: there is no such order.
     """
-    waiting = [len(set(each)) for each in needs]
+    waiting = [len(set(need)) for need in needs]
     users: list[list[int]] = [[] for _ in needs]
     for index, each in enumerate(needs):
         for needed in set(each):
@@ -140,8 +140,8 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
         accepted = "the name of an operation"
         raise refused(f"op of node {shown(own)}", op, accepted, node=own, argument="op")
     try:
-        for each in results:
-            names.take(each, place_of(own, op, function))
+        for result in results:
+            names.take(result, place_of(own, op, function))
         inputs = listed(entry.get("inputs", []), "inputs", MAX_NODES)
         for each in inputs:
             if each is not None and not isinstance(each, str):
@@ -178,7 +178,7 @@ def section_of_attributes(value: object) -> dict[str, Any]:
 def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> Steps[list[Node]]:
     """Return nodes so that each comes after what it reads, in steps."""
     values = set(known)
-    makers = {each: index for index, node in enumerate(nodes) for each in node.outputs}
+    makers = {output: index for index, node in enumerate(nodes) for output in node.outputs}
     problems = Problems()
     needs: list[list[int]] = []
     pace = Pace()

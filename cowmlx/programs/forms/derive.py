@@ -67,7 +67,7 @@ def derive(
 def _gradient(form: Form, value: object) -> Steps[Gradient]:
     keys = ("of", "with_respect_to", "value")
     entry = text.section(value, "gradient", keys, keys[:2])
-    of = _index(entry["of"], "of", [each.name for each in form.outputs], "result")
+    of = _index(entry["of"], "of", [output.name for output in form.outputs], "result")
     result = form.outputs[of]
     if result.spec.dtype not in FLOATS or result.spec.shape:
         raise ProgramError(
@@ -159,7 +159,9 @@ def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
             raise refused(what, axis, f"0 to {rank}", "out_of_range", argument=name)
         axes[known.index(name)] = axis
     results: tuple[Output, ...] = form.outputs
-    wide = next((each for each in results if len(each.spec.shape) == dimensions.MAX_RANK), None)
+    wide = next(
+        (result for result in results if len(result.spec.shape) == dimensions.MAX_RANK), None
+    )
     if wide is not None:
         raise ProgramError(
             "limit_exceeded",
@@ -193,7 +195,7 @@ def _require_no_loop(form: Form) -> None:
 def _dimension(form: Form, value: object) -> Dim:
     """Return the new axis' length: what is given, or a name that is free."""
     shapes = [each.spec.shape for each in form.inputs]
-    shapes += [each.spec.shape for each in form.outputs]
+    shapes += [output.spec.shape for output in form.outputs]
     taken = set(form.fixed).union(*(names_of(shape) for shape in shapes))
     if value is None:
         numbered = ("rows" if not number else f"rows{number}" for number in range(len(taken) + 1))

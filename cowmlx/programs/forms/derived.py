@@ -73,7 +73,7 @@ class Bound(Derived):
             if each.name not in arrays
         )
         self.outputs = tuple(
-            Output(each.name, self._fixed_spec(each.spec)) for each in inner.outputs
+            Output(output.name, self._fixed_spec(output.spec)) for output in inner.outputs
         )
 
     def _solved(self, known: Mapping[str, Spec]) -> dict[str, int]:
@@ -236,7 +236,7 @@ class Vectorized(Derived):
             for index, each in enumerate(inner.inputs)
         )
         self.outputs = tuple(
-            Output(each.name, _wider(each.spec, 0, dimension)) for each in inner.outputs
+            Output(output.name, _wider(output.spec, 0, dimension)) for output in inner.outputs
         )
         self._dimension = dimension
         self._axes = dict(axes)
@@ -281,7 +281,7 @@ class Vectorized(Derived):
             array = mx.broadcast_to(array, (rows.count, count, *shape))
             given[index] = array.reshape(inner.count, *shape)
         results, flags = self._inner.trace_rows(given, inner, tracing, wanted)
-        return [each.reshape(rows.count, count, *each.shape[1:]) for each in results], flags
+        return [result.reshape(rows.count, count, *result.shape[1:]) for result in results], flags
 
 
 def _wider(spec: Spec, axis: int, dimension: Dim) -> Spec:

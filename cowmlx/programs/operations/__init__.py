@@ -141,8 +141,8 @@ def table() -> list[dict[str, Any]]:
             "cpu_only": row.cpu_only,
             "float64_error": float64_error(row),
             "examples": [
-                {"inputs": list(each.inputs), "attributes": each.attributes}
-                for each in row.examples
+                {"inputs": list(example.inputs), "attributes": example.attributes}
+                for example in row.examples
             ],
         }
         for family, rows in FAMILIES.items()

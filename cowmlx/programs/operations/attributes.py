@@ -89,7 +89,7 @@ def concrete_attributes(
 
 def names_in(operation: Operation, attributes: Attributes) -> set[str]:
     """Return the names of dimensions that attributes have."""
-    shapes = [each.name for each in operation.attributes if each.kind == "shape"]
+    shapes = [attribute.name for attribute in operation.attributes if attribute.kind == "shape"]
     return set().union(*(dimensions.names_of(attributes[name] or ()) for name in shapes))
 
 

@@ -114,8 +114,8 @@ _SLOPE = 2 / math.sqrt(math.pi)
 
 def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
     found = coefficients[0] * x + coefficients[1]
-    for each in coefficients[2:]:
-        found = found * x + each
+    for coefficient in coefficients[2:]:
+        found = found * x + coefficient
     return found
 
 

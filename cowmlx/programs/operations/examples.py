@@ -132,7 +132,7 @@ def float64_error(row: Operation) -> float | None:
 
 
 def _takes(row: Operation, example: Example) -> bool:
-    wide = {each.name: "float64" for each in row.attributes if each.kind == "dtype"}
+    wide = {attribute.name: "float64" for attribute in row.attributes if attribute.kind == "dtype"}
     texts = [
         None if given is None else replace(given, dtype="float64") if _is_float(given) else given
         for given in specs_of(example)

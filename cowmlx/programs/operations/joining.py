@@ -63,7 +63,9 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
 def _split(given: Any, /, **attributes: Any) -> list[Spec]:
     axis = rules.axis_of(attributes["axis"], len(given.shape))
     lengths = _parts(given.shape[axis], attributes, given.shape)
-    return [rules.spec(rules.replaced(given.shape, axis, each), given.dtype) for each in lengths]
+    return [
+        rules.spec(rules.replaced(given.shape, axis, length), given.dtype) for length in lengths
+    ]
 
 
 def _split_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:

@@ -65,7 +65,7 @@ def _cross_entropy(logits: Any, targets: Any, weights: Any, /, **attributes: Any
 def _common(arrays: Sequence[Any]) -> mx.Dtype:
     """Return the dtype in which the floats of a loss meet."""
     floats = [
-        each for each in arrays if each is not None and mx.issubdtype(each.dtype, mx.floating)
+        array for array in arrays if array is not None and mx.issubdtype(array.dtype, mx.floating)
     ]
     return cast(floats)[0].dtype
 
@@ -168,7 +168,7 @@ def _binary(*inputs: Any, **attributes: Any) -> list[Spec]:
 
 
 def _binary_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
-    inputs, targets, *weights = cast([each for each in arrays if each is not None])
+    inputs, targets, *weights = cast([array for array in arrays if array is not None])
     if attributes["with_logits"]:
         losses = elementary.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
     else:

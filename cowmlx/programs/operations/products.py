@@ -198,7 +198,7 @@ def _lengths(inputs: Sequence[Any], terms: list[str]) -> dict[str, Any]:
 
 def _einsum_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     operands = cast(arrays)
-    if any(each.size == 0 for each in operands):  # mlx has no gradient of an empty diagonal
+    if any(operand.size == 0 for operand in operands):  # mlx has no gradient of an empty diagonal
         terms, right = _einsum_letters(operands, attributes["subscripts"])
         lengths = _lengths(operands, terms)
         return mx.zeros([lengths[each] for each in right], operands[0].dtype)

@@ -53,7 +53,7 @@ def _with_elements(
     def function(*arrays: Any, **attributes: Any) -> mx.array:
         if all(each is None or each.size for each in arrays):
             return compute(*arrays, **attributes)
-        specs = [None if each is None else described(each) for each in arrays]
+        specs = [None if array is None else described(array) for array in arrays]
         found: Any = infer(*specs, **attributes)
         return mx.zeros(found.shape, mlx_dtype(found.dtype))
 

@@ -73,7 +73,7 @@ def _drawn(
         formula,
         [
             example("uint32[2]", shape=[2, 3]),
-            *(example("uint32[2]", shape=[5], dtype="float16", **each) for each in options),
+            *(example("uint32[2]", shape=[5], dtype="float16", **option) for option in options),
             example("uint32[2]", shape=[0]),
         ],
         aliases=aliases,

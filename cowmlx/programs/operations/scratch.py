@@ -28,7 +28,7 @@ OTHERS = 24
 def scratch_of(op: str, inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
     """Return the bytes that an operation takes at most beside its inputs and results."""
     known = SCRATCH.get(op)
-    if known is None or all(0 in each.shape for each in results):  # those are zeros at once
+    if known is None or all(0 in result.shape for result in results):  # those are zeros at once
         return 0
     return known(inputs, attributes, results)
 
@@ -44,16 +44,16 @@ def _bytes(spec: Spec) -> int:
 def _whole(specs: Specs) -> int:
     """Return the elements of the shape that all shapes broadcast to."""
     shape: list[int] = []
-    for each in specs:
-        if each is not None:
-            shape = [1] * (len(each.shape) - len(shape)) + shape
-            for at, size in enumerate(each.shape, len(shape) - len(each.shape)):
+    for spec in specs:
+        if spec is not None:
+            shape = [1] * (len(spec.shape) - len(shape)) + shape
+            for at, size in enumerate(spec.shape, len(shape) - len(spec.shape)):
                 shape[at] = size if shape[at] == 1 else shape[at]
     return math.prod(shape)
 
 
 def _largest(specs: Specs) -> int:
-    return max((_size(each.shape) for each in specs if each is not None), default=0)
+    return max((_size(spec.shape) for spec in specs if spec is not None), default=0)
 
 
 def _each(narrow: int, wide: int | None = None) -> Scratch:

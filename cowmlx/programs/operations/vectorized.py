@@ -61,9 +61,9 @@ def checks_of_rows(
     def compute(given: Arrays, axes: Axes, count: int) -> list[mx.array]:
         stacked = _stacked(given, axes, range(len(given)), count)
         flags = [check.found % wrap for check in checks(stacked, attributes)]
-        return [mx.broadcast_to(each, (count, 3)) for each in flags]
+        return [mx.broadcast_to(flag, (count, 3)) for flag in flags]
 
-    known = checks([mx.zeros(each.shape, each.dtype) for each in arrays], attributes)
+    known = checks([mx.zeros(array.shape, array.dtype) for array in arrays], attributes)
     flags = _traced(compute, arrays, [((3,), mx.int64)] * len(known), marker)
     return [replace(check, found=flag) for check, flag in zip(known, flags, strict=True)]
 
@@ -91,7 +91,7 @@ def _traced(
     there = [at for at, each in enumerate(arrays) if each is not None]
 
     def zeros(*given: mx.array) -> list[mx.array]:
-        return [mx.zeros(*each) for each in shapes]
+        return [mx.zeros(*shape) for shape in shapes]
 
     custom: Any = mx.custom_function(zeros)
 

@@ -93,7 +93,7 @@ def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = Fa
 def by_windows(dtype: str, steps: Steps) -> bool:
     """Whether windows are gathered: mlx has no float64, and wrong gradients of mixed steps."""
     of_axes = zip(steps.stride, steps.kernel_dilation, steps.input_dilation, strict=True)
-    return dtype == "float64" or any(sum(each > 1 for each in axis) > 1 for axis in of_axes)
+    return dtype == "float64" or any(sum(axi > 1 for axi in axis) > 1 for axis in of_axes)
 
 
 def _convolve_windows(given: mx.array, weight: mx.array, steps: Steps) -> mx.array:

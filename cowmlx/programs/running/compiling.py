@@ -1,7 +1,7 @@
 """Functions of arrays that are traced once: recorded on a CPU, compiled by mlx on a GPU.
 
 On a CPU mlx's compile would run a compiler and load its output from a folder that others can
-predict. A recording keeps the trace and generates no code. Without the module of kernels, which makes
+predict. A recording keeps the trace and generates no code. The module of kernels makes it; without
 it, functions are traced in each run.
 """
 

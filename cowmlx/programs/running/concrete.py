@@ -33,7 +33,7 @@ def _concrete(
         for each in graph.declared
     )
     specs = {each.name: each.spec for each in declared}
-    specs |= {each.name: each.spec for each in graph.constants.values()}
+    specs |= {constant.name: constant.spec for constant in graph.constants.values()}
     found: list[Node] = []
     pace = Pace()
     for node in graph.needed(graph.outputs):

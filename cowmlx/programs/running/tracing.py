@@ -193,7 +193,7 @@ class Scope:
         specs = [self._graph.specs[name] for name in node.outputs]
         marker = self._tracer.marker
         results = compute(row, arrays, node.attributes, specs, marker)
-        found = [_without_slope(each) for each in results]
+        found = [_without_slope(result) for result in results]
         for name, array in zip(node.outputs, found, strict=True):
             _require_inferred(node, self._graph, self._graph.specs[name], array)
         for number, check in enumerate(checks_of(row, arrays, node.attributes, marker)):
@@ -335,7 +335,7 @@ def stacked(rows: list[list[mx.array]], specs: Sequence[Spec], backwards: bool) 
         backwards: whether the first step was that of the last element.
     """
     if not rows:
-        return [zeros(each) for each in specs]
+        return [zeros(spec) for spec in specs]
     order = rows[::-1] if backwards else rows
     return [mx.stack(list(column)) for column in zip(*order, strict=True)]
 
@@ -352,7 +352,10 @@ def _without_slope(array: mx.array) -> mx.array:
 
 def _asks_for_infinity(attributes: Attributes) -> bool:
     """Whether attributes ask for numbers that are not finite."""
-    return any(isinstance(each, float) and not math.isfinite(each) for each in attributes.values())
+    return any(
+        isinstance(attribute, float) and not math.isfinite(attribute)
+        for attribute in attributes.values()
+    )
 
 
 def _require_inferred(node: Node, graph: Graph, spec: Spec, array: mx.array) -> None:

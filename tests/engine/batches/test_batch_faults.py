@@ -522,7 +522,7 @@ def test_readers_that_stop_hold_up_nobody(lib, tiny, open_context, oracle, kind)
     quick = [open_context(model) for _ in range(2)]
     tokens = [prompt(10), prompt(12)]
     given = generate_at_once(lib, quick, tokens, max_tokens=30)
-    assert given == [known.after(each, 30) for each in tokens]
+    assert given == [known.after(token, 30) for token in tokens]
     settle(lib, model)
     for context, start, own in zip(slow, starts, first, strict=True):
         assert lib.tokens(context) == start + own

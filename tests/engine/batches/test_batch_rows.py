@@ -157,7 +157,7 @@ def test_what_a_row_left_behind_reaches_nobody(model, kind, bits):
         for part in getattr(layer, "caches", [layer]):
             if hasattr(part, "bits"):
                 packed, *scales = part.values
-                part.values = packed, *(each * mx.nan for each in scales)
+                part.values = packed, *(scale * mx.nan for scale in scales)
             elif hasattr(part, "keys"):
                 part.values = part.values * mx.nan
     spoilt.join(batch)

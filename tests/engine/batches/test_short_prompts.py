@@ -116,7 +116,7 @@ def test_prompts_together_are_what_they_are_alone(engine, load, kind, bits, para
     contexts = [engine.context_create(model, {**CONTEXT, "kv_bits": bits}) for _ in prompts]
     calls = begin(engine, contexts, prompts, **params)
     assert [call.error for call in calls] == [None] * len(prompts)
-    assert [engine.context_tokens(each) for each in contexts] == prompts
+    assert [engine.context_tokens(context) for context in contexts] == prompts
     assert read(engine, contexts) == expected
 
 
@@ -182,6 +182,6 @@ def test_a_fault_ends_those_who_took_part(engine, load, monkeypatch):
         patch.setattr(own, "network", Watched(own.network, broken))
         calls = begin(engine, contexts, prompts)
     assert all("broken" in str(call.error) for call in calls)
-    assert [engine.context_tokens(each) for each in contexts] == [[]] * 3
+    assert [engine.context_tokens(context) for context in contexts] == [[]] * 3
     begin(engine, contexts, prompts)
     assert read(engine, contexts) == expected

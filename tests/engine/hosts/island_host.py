@@ -29,8 +29,8 @@ class Host:
         self.folder, self.secret = folder, secret
         self.islands = islands.build((2, 3))
         self.workers = [
-            Worker(folder.parent, secret, listen=f"{each.address}:0", within=each.within)
-            for each in self.islands
+            Worker(folder.parent, secret, listen=f"{island.address}:0", within=island.within)
+            for island in self.islands
         ]
         self.lib = Library()
         self.lib.start()
@@ -40,7 +40,7 @@ class Host:
         """Load the model on all three."""
         self.model = self.lib.load(
             self.folder,
-            workers=[each.address for each in self.workers],
+            workers=[worker.address for worker in self.workers],
             secret_path=self.secret,
             silence_timeout_ms=SILENCE_MS,
         )

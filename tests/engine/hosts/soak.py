@@ -135,7 +135,7 @@ class Worker:
         lib.free(context)
 
     def _task(self, model: int | None = None) -> Task:
-        return self._draw.choice([each for each in self._tasks if model in (None, each.model)])
+        return self._draw.choice([task for task in self._tasks if model in (None, task.model)])
 
     def _check(self, context: int, task: Task) -> None:
         text = lib.generate(context, task.prompt, **task.params).text

@@ -52,8 +52,8 @@ def stranger():
         return open_ones[-1].address
 
     yield stranger
-    for each in open_ones:
-        each.close()
+    for open_one in open_ones:
+        open_one.close()
 
 
 @pytest.mark.parametrize(

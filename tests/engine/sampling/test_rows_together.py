@@ -106,7 +106,7 @@ def test_the_table_decides_which_samplers_run_and_in_what_order(monkeypatch):
 
 def test_rows_are_grouped_by_the_samplers_that_are_active():
     options = [{}, {"top_p": 0.5}, {"top_p": 0.9}, {"min_p": 0.1}, {"dynatemp_range": 0.1}]
-    own = [sampler.Sampler(parameters(temperature=1.0, **each), Model(9)) for each in options]
+    own = [sampler.Sampler(parameters(temperature=1.0, **option), Model(9)) for option in options]
     assert own[1].kind == own[2].kind
     assert len({each.kind for each in own}) == 4
     greedy = [

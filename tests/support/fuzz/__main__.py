@@ -24,7 +24,7 @@ def known(patterns: dict[str, list[str]], case: dict[str, Any], finding: str) ->
     empty = " 0 rows" if any(level["rows"] == 0 for level in levels) else ""
     text = f"{case.get('operation', case['kind'])}: {finding}{empty}"
     for word, choices in patterns.items():
-        if any(re.search(each, text, re.DOTALL) for each in choices):
+        if any(re.search(choice, text, re.DOTALL) for choice in choices):
             return word
     return ""
 

@@ -58,8 +58,8 @@ class Child:
             self.handles = self._handles()
         self.count += 1
         if self.beside is not None:
-            for each in self.beside.findings():
-                session.find(each)
+            for finding in self.beside.findings():
+                session.find(finding)
         if self.count % BETWEEN == 10:
             self._check_memory(session)
         return {

@@ -142,7 +142,7 @@ class DrawGraph(Draw):
         others = [each for each in scope if each not in outputs]
         outputs += self.random.sample(others, min(more, len(others)))
         made.update(graph(declared, nodes, outputs, name=name))
-        return name, [scope[each] for each in outputs]
+        return name, [scope[output] for output in outputs]
 
     def _some(self, scope: dict[str, Spec], most: int) -> list[str]:
         return [self.random.choice(list(scope)) for _ in range(self.random.randint(1, most))]
@@ -176,16 +176,18 @@ class DrawGraph(Draw):
         if not rows:
             return []
         first = self.random.choice(rows)
-        alike = [each for each in rows if scope[each].shape[0] == scope[first].shape[0]]
+        alike = [row for row in rows if scope[row].shape[0] == scope[first].shape[0]]
         sequences = [first] if self.one_in(2) else [first, self.random.choice(alike)]
         carries = self._some(scope, 2)
         constants = self._some(scope, 1) if self.one_in(3) else []
-        kinds = [scope[each] for each in carries]
-        elements = [Spec(scope[each].shape[1:], scope[each].dtype) for each in sequences]
-        given = [*kinds, *elements, *(scope[each] for each in constants)]
+        kinds = [scope[carry] for carry in carries]
+        elements = [
+            Spec(scope[sequence].shape[1:], scope[sequence].dtype) for sequence in sequences
+        ]
+        given = [*kinds, *elements, *(scope[constant] for constant in constants)]
         name, specs = self._function(given, depth, kinds, self.random.randint(0, 2))
         length = scope[first].shape[0]
-        stacked = [Spec((length, *each.shape), each.dtype) for each in specs[len(carries) :]]
+        stacked = [Spec((length, *spec.shape), spec.dtype) for spec in specs[len(carries) :]]
         if any(len(each.shape) > 6 or _size(each) > MOST for each in stacked):
             return []
         names = self._placed(scope, [*specs[: len(carries)], *stacked])
@@ -203,7 +205,7 @@ class DrawGraph(Draw):
         kinds = [Spec((), "int32"), *(scope[each] for each in state)]
         body, _ = self._function(kinds, depth, kinds, 0)
         # The counter is the body's first value, one more each round.
-        made = next(each for each in self._functions if each.get("name") == body)
+        made = next(function for function in self._functions if function.get("name") == body)
         counter, one = self._name(), self._name()
         made["nodes"] += [
             node(one, "ones", shape=[], dtype="int32"),

@@ -121,7 +121,7 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
         session.find(f"reference: {len(eager)} results for {len(wanted)}")
         return
     session.done.add("reference")
-    least = [ROUNDING[each.dtype] for each in arrays if each.dtype in INEXACT]
+    least = [ROUNDING[array.dtype] for array in arrays if array.dtype in INEXACT]
     for found, other in zip(eager, wanted, strict=True):
         if found.shape != np.shape(other):
             session.find(f"reference: shape: {found.shape} for {np.shape(other)}")
@@ -153,7 +153,7 @@ def _numbers(array: Array, inexact: bool, alone: bool) -> np.ndarray:
 
 def program_of(case: Case, arrays: list[Array], results: int, symbolic: bool) -> dict[str, Any]:
     """The operation as a program of one node."""
-    sides = sorted({side for each in arrays for side in each.shape})
+    sides = sorted({side for array in arrays for side in array.shape})
     names = dict(zip(sides, (f"n{at}" for at in range(len(sides))), strict=True))
     declared, taken = [], []
     at = 0
@@ -253,7 +253,7 @@ def _check_finite(
     if {"inf", "-inf", "nan"} & {str(each) for each in case["attributes"].values()}:
         return  # they are asked for
     found = session.run("check_finite", program, arrays, len(eager), check_finite=True)
-    if not all(_finite(each) for each in arrays):
+    if not all(_finite(array) for array in arrays):
         return
     if all(_finite(each) for each in eager) and isinstance(found, Refused):
         session.find(f"check_finite: refused finite results: {found.message}")

@@ -267,8 +267,8 @@ def carry_out(session: Session, case: Case) -> None:
         session.programs.cancel(programs["endless"]) if monotonic() > end else None
         sleep(0.01)
     session.programs.cancel(programs["endless"])
-    for each in programs.values():
-        session.programs.free(each)
+    for program in programs.values():
+        session.programs.free(program)
     end = monotonic() + 5
     while (held := session.lib.info()["memory"]["active"]) > before + (1 << 19):
         if monotonic() > end:
