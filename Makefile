@@ -142,7 +142,7 @@ uninstall:
 
 # What lacks a tool is named, and the rest is made.
 packages wheel npm crates deb go java: all $(VENV)/.tools
-	$(BIN)/python tools/packaging/$@.py "$(DIST)"
+	$(BIN)/python tools/packaging/packages.py $@ "$(DIST)"
 
 lint: all $(VENV)/.tools
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ MAKE = (
 def test_what_lacks_a_tool_is_named_and_the_rest_is_made(tmp_path):
     (tmp_path / "bin").mkdir()
     env = {**os.environ, "PATH": str(tmp_path / "bin"), "PYTHONPATH": str(ROOT)}
-    done = run([sys.executable, "-c", MAKE, tmp_path / "dist"], cwd=ROOT, env=env)
+    done = run([sys.executable, "-c", MAKE, "packages", tmp_path / "dist"], cwd=ROOT, env=env)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "crates: not made\ncargo is not installed" in done.stderr

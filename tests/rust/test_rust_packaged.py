@@ -24,7 +24,7 @@ EXAMPLE = ROOT / "examples/rust"
 def crates(cargo, tmp_path_factory) -> dict[str, Path]:
     """The extracted crates by their names, in the order in which they are published."""
     folder = tmp_path_factory.mktemp("crates")
-    done = run([sys.executable, ROOT / "tools/packaging/crates.py", folder])
+    done = run([sys.executable, ROOT / "tools/packaging/packages.py", "crates", folder])
     if "or newer" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr

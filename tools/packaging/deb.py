@@ -9,7 +9,6 @@ are given to dpkg-deb, such as -Znone. Where lintian is installed, it must find 
 
 from __future__ import annotations
 
-import argparse
 import email.utils
 import gzip
 import json
@@ -17,20 +16,15 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from cowmlx.commands.installation import LIBRARY  # noqa: E402
-from cowmlx.generated.constants import VERSION  # noqa: E402
-from tools.packaging.bundled import bundle  # noqa: E402
-from tools.packaging.install import Layout, install_files, link, make_readable, write  # noqa: E402
-from tools.packaging.programs import run  # noqa: E402
+from cowmlx.commands.installation import LIBRARY
+from cowmlx.generated.constants import VERSION
+from tools.packaging.install import Layout, install_files, link, make_readable, write
+from tools.packaging.programs import ROOT, bundle, run
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LIBDIR = Path("/usr/lib") / f"{platform.machine()}-linux-gnu"
@@ -167,29 +161,16 @@ def packed(tree: Path, about: dict[str, str], folder: Path) -> Path:
     return package
 
 
-def packages(folder: Path, scratch: Path) -> Iterator[Path]:
-    """Make both packages."""
-    for lay_out in (library, development):
-        tree = scratch / lay_out.__name__
-        yield packed(tree, lay_out(tree), folder)
-        shutil.rmtree(tree)
-
-
-def main() -> None:
-    """Make the packages."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where they go")
-    folder = parser.parse_args().folder.resolve()
+def packages(folder: Path, scratch: Path) -> Iterator[str]:
+    """Make both packages, and yield their names."""
     if not shutil.which("dpkg-deb"):
         sys.exit("packages for Debian are made with dpkg-deb, which is not installed")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        made = list(packages(folder, Path(scratch)))
+    made = []
+    for lay_out in (library, development):
+        tree = scratch / lay_out.__name__
+        made.append(packed(tree, lay_out(tree), folder))
+        shutil.rmtree(tree)
     if shutil.which("lintian"):
         said = run("lintian", "--allow-root", "--fail-on", "error", "--no-tag-display-limit", *made)
         sys.stdout.write(said)
-    print(*(path.name for path in made), sep="\n")
-
-
-if __name__ == "__main__":
-    main()
+    yield from (path.name for path in made)

@@ -6,22 +6,17 @@ bundle for this platform, which npm installs beside it, as one of its optional d
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import shutil
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from cowmlx.generated.constants import VERSION  # noqa: E402
-from tools.packaging.bundled import bundle  # noqa: E402
-from tools.packaging.programs import run  # noqa: E402
-from tools.packaging.targets import Target  # noqa: E402
+from cowmlx.generated.constants import VERSION
+from tools.packaging.programs import ROOT, bundle, run
+from tools.packaging.targets import Target
 
 BINDING = ROOT / "bindings/node"
 COMPILER = ROOT / "tools/packaging/typescript"
@@ -94,17 +89,8 @@ def library(folder: Path) -> Path:
     return folder
 
 
-def main() -> None:
-    """Make the packages."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where they go")
-    folder = parser.parse_args().folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        for package in (binding(Path(scratch, "binding")), library(Path(scratch, "library"))):
-            made = run("npm", "pack", "--json", "--pack-destination", folder, cwd=package)
-            print(json.loads(made)[0]["filename"])
-
-
-if __name__ == "__main__":
-    main()
+def packages(folder: Path, scratch: Path) -> Iterator[str]:
+    """Make both packages, and yield their names."""
+    for package in (binding(scratch / "binding"), library(scratch / "library")):
+        made = run("npm", "pack", "--json", "--pack-destination", folder, cwd=package)
+        yield json.loads(made)[0]["filename"]

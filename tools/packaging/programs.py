@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -42,3 +43,25 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     if done.returncode:
         sys.exit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def bundle(folder: Path, *, headers: bool) -> Path:
+    """Write a bundle without links into a new folder, or copy the one that $COWMLX_BUNDLE names.
+
+    A bundle has the library, a Python, mlx and the other packages that the engine needs.
+    """
+    if given := os.environ.get("COWMLX_BUNDLE"):
+        run("cp", "-a", given, folder)
+    else:
+        run(sys.executable, "-m", "cowmlx", "bundle", folder)
+    path = folder / "MANIFEST.json"
+    manifest = json.loads(path.read_text())
+    for name in list(manifest["files"]):
+        file = folder / name
+        if file.is_symlink() or (not headers and name.startswith("include/")):
+            file.unlink()
+            del manifest["files"][name]
+    if not headers:
+        shutil.rmtree(folder / "include")
+    path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    return folder

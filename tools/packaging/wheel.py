@@ -10,20 +10,16 @@ not copied: pip installs them beside it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
 import sysconfig
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tools.packaging import kernels, zig  # noqa: E402
-from tools.packaging.programs import run  # noqa: E402
-from tools.packaging.targets import MACOS_MINIMUM, Python, Target  # noqa: E402
+from tools.packaging import kernels, zig
+from tools.packaging.programs import ROOT, run
+from tools.packaging.targets import MACOS_MINIMUM, Python, Target
 
 BUILT = ROOT / "build/wheel"
 BRIDGE = f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -96,23 +92,14 @@ def for_macs(wheel: Path, scratch: Path, folder: Path) -> None:
     python("-m", "wheel", "pack", "--dest-dir", folder, tree)
 
 
-def main() -> None:
-    """Make the wheels."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where they go")
-    folder = parser.parse_args().folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        parts = [Path(scratch, name) for name in ("plain", "audited", "mac")]
-        for part in parts:
-            part.mkdir()
-        wheel = build(parts[0])
-        if Target().is_linux:
-            wheel = audited(wheel, parts[1])
-            for_macs(wheel, parts[2], folder)
-        shutil.copy(wheel, folder)
-    print(*sorted(path.name for path in folder.glob("*.whl")), sep="\n")
-
-
-if __name__ == "__main__":
-    main()
+def packages(folder: Path, scratch: Path) -> Iterator[str]:
+    """Make the wheels, and yield the names of all wheels of the folder."""
+    parts = [scratch / name for name in ("plain", "audited", "mac")]
+    for part in parts:
+        part.mkdir()
+    wheel = build(parts[0])
+    if Target().is_linux:
+        wheel = audited(wheel, parts[1])
+        for_macs(wheel, parts[2], folder)
+    shutil.copy(wheel, folder)
+    yield from sorted(path.name for path in folder.glob("*.whl"))
