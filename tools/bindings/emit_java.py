@@ -45,6 +45,11 @@ ENUMS = {
     "SPLIT": "Split",
 }
 NOUNS = {"array": "NDArray"}
+# Objects that have no methods but close().
+HANDLES = {
+    "adapter": "A LoRA or DoRA adapter of one model, for {@link Context#setAdapter}.",
+    "checkpoint": "The tokens and the cache that a context held at one moment.",
+}
 
 
 def files(public: Header, generated: str) -> dict[str, str]:
@@ -60,6 +65,7 @@ def files(public: Header, generated: str) -> dict[str, str]:
             found[pascal(layout.name)] = params(layout)
         elif layout.name in RECORDS:
             found[pascal(layout.name)] = record(layout)
+    found |= {pascal(name): handle(name, about) for name, about in HANDLES.items()}
     return {f"{name}.java": head + text for name, text in found.items()}
 
 
@@ -291,6 +297,17 @@ def record(layout: Layout) -> str:
     return "\n".join(lines)
 
 
+def handle(name: str, about: str) -> str:
+    """A class of a handle."""
+    return f"""/** {about} */
+public final class {pascal(name)} extends Handle {{
+  {pascal(name)}(int handle) {{
+    super("{name}", handle, number -> Api.get().cow_mlx_{name}_free((int) number));
+  }}
+}}
+"""
+
+
 def kind_of(each: Member) -> str:
     """The type of a record's component."""
     return "String" if each.kind == "string" else ENUMS.get(each.enumeration, TYPES[each.type])
@@ -301,7 +318,7 @@ def reading(each: Member, layout: Layout) -> str:
     if each.kind == "string":
         sized = next((m for m in layout.members if m.name == "length"), None)
         length = f"(int) memory.getLong({sized.offset})" if sized and each.name == "text" else "-1"
-        return f"Memories.text(memory.getPointer({each.offset}), {length})"
+        return f"Arena.text(memory.getPointer({each.offset}), {length})"
     found = f"memory.get{ACCESS[TYPES[each.type]]}({each.offset})"
     if each.enumeration:
         return f"{ENUMS[each.enumeration]}.of({found})"

@@ -1,12 +1,15 @@
 // Contexts: sequences of tokens with their caches.
+import koffi from "koffi";
 import { call, handleOf, wait } from "./calls.js";
 import { checked } from "./checks.js";
-import { STATUSES } from "./generated/declarations.js";
-import { refuse } from "./errors.js";
+import { STATUSES, STRUCTS } from "./generated/declarations.js";
+import { CowMlxError, refuse } from "./errors.js";
 import { follow, leave } from "./follow.js";
 import { Handle } from "./handle.js";
-import { jsonOf } from "./memory.js";
-import { Pieces } from "./pieces.js";
+import { jsonOf, readStruct, write } from "./memory.js";
+import { failure, native } from "./native.js";
+
+const ROOM = 256;
 
 /** @typedef {{text: string} & import("./generated/types.js").Piece} Piece */
 /** @typedef {import("./generated/types.js").GenerationParams & {signal?: AbortSignal}} Options */
@@ -252,7 +255,7 @@ export class Context extends Handle {
 
   /**
    * Use an adapter from now on, or none (null).
-   * @param {import("./adapter.js").Adapter | null} adapter
+   * @param {import("./model.js").Adapter | null} adapter
    */
   setAdapter(adapter) {
     call("context_set_adapter", { context: this, adapter: adapter ? handleOf(adapter) : 0 });
@@ -278,6 +281,34 @@ export class Context extends Handle {
    */
   stats() {
     return call("context_stats", { context: this }).stats;
+  }
+}
+
+/** Takes pieces on this thread, in memory that stays: there may be thousands of them in a second. */
+class Pieces {
+  #text = Buffer.alloc(ROOM);
+  #length = new BigUint64Array(1);
+  #piece = new DataView(new ArrayBuffer(STRUCTS.piece.size));
+  #outputs;
+
+  constructor() {
+    write(this.#piece, 0, "size_t", BigInt(STRUCTS.piece.size));
+    const [text, length, piece] = [this.#text, this.#length, this.#piece.buffer].map(koffi.address);
+    this.#outputs = [text, ROOM, length, piece];
+  }
+
+  /**
+   * The next piece of a context, and the status; waits for it if need be.
+   * @param {Context} context
+   */
+  next(context) {
+    const status = native().context_next(context.handle, ...this.#outputs);
+    if (status === STATUSES.EBUFFER) {
+      return call("context_next", { context }, { capacity: Number(this.#length[0]) });
+    }
+    if (status < 0) throw CowMlxError.from(failure(status));
+    const text = this.#text.toString("utf8", 0, Number(this.#length[0]));
+    return { status, text, piece: readStruct("piece", this.#piece) };
   }
 }
 

@@ -1,11 +1,13 @@
 // What calls bring about that return at once: it is taken in the event loop, as it comes.
+import fs from "node:fs";
+import net from "node:net";
 import { call, isThere, wait } from "./calls.js";
 import { by } from "./checks.js";
 import { CALLS } from "./generated/declarations.js";
 import { CowMlxError } from "./errors.js";
 import { Listener } from "./listeners.js";
-import { Wake } from "./wake.js";
 
+const { O_NONBLOCK, O_RDONLY } = fs.constants;
 const following = new WeakMap(); // by context: what waits for its descriptor
 
 /** Another call begins on a context: the iteration of an earlier one ends with an error. */
@@ -77,5 +79,50 @@ async function attempt(run) {
     await run();
   } catch (error) {
     if (!(error instanceof CowMlxError)) throw error;
+  }
+}
+
+/**
+ * Waits for one descriptor of the library, which is readable when there is something to take. Only a
+ * wait keeps the process alive.
+ */
+export class Wake {
+  #socket;
+  #tell = () => {};
+
+  /** @param {number} descriptor  of a context or a model that is open */
+  constructor(descriptor) {
+    // The loop waits by reading: the library puts back what is still needed. A socket closes what
+    // it reads, so it needs a copy of the descriptor.
+    const fd = opened(`/dev/fd/${descriptor}`);
+    this.#socket = new net.Socket({ fd, readable: true, writable: false }).unref();
+    for (const event of ["data", "error", "close"]) this.#socket.on(event, () => this.raise());
+  }
+
+  /** Ends when the library, or raise(), says that something may be there; or it has freed it. */
+  raised() {
+    if (this.#socket.destroyed) return Promise.resolve();
+    this.#socket.ref();
+    return new Promise((resolve) => (this.#tell = resolve));
+  }
+
+  /** Let who waits look. */
+  raise() {
+    this.#socket.unref();
+    this.#tell();
+  }
+
+  close() {
+    this.#socket.destroy();
+    this.raise();
+  }
+}
+
+function opened(path) {
+  try {
+    return fs.openSync(path, O_RDONLY | O_NONBLOCK);
+  } catch (error) {
+    const message = `no descriptor can be opened: ${error.message}`;
+    throw new CowMlxError("EIO", message, "no_descriptors");
   }
 }

@@ -1,15 +1,22 @@
-// Models: weights, tokenizer and chat template of one folder.
+// Models: weights, tokenizer and chat template of one folder. LoRA and DoRA adapters of them.
 import { call, isThere, wait } from "./calls.js";
-import { Adapter } from "./adapter.js";
 import { checked } from "./checks.js";
 import { Context } from "./context.js";
 import { ENUMERATIONS } from "./generated/declarations.js";
 import { Handle, freeLater } from "./handle.js";
 import { Listener } from "./listeners.js";
 import { jsonOf } from "./memory.js";
-import { Wake } from "./wake.js";
+import { Wake } from "./follow.js";
 
 const { add_special: ADD, parse_special: PARSE, skip_special: SKIP } = ENUMERATIONS.FLAGS;
+
+/** An adapter of one model, which contexts use by `context.setAdapter()`. */
+export class Adapter extends Handle {
+  /** @param {number} handle */
+  constructor(handle) {
+    super("adapter", handle);
+  }
+}
 
 /** A loaded model. */
 export class Model extends Handle {

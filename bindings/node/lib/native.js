@@ -1,7 +1,7 @@
 // The library itself: where it is, and its functions as koffi declares them.
 import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
 import koffi from "koffi";
-import { bundledLibrary } from "./bundled.js";
 import { ABI_VERSION, FUNCTIONS, VERSION } from "./generated/declarations.js";
 import { CowMlxError, refuse } from "./errors.js";
 
@@ -39,6 +39,21 @@ export function libraryPath() {
       + "prints", "missing");
   }
   return path;
+}
+
+/**
+ * The library's file in the package for this platform, which npm installs beside this one and chooses
+ * by itself; undefined where it is not installed.
+ * @returns {string | undefined}
+ */
+export function bundledLibrary() {
+  const name = `cowmlx-${process.platform}-${process.arch}`;
+  try {
+    return createRequire(import.meta.url)(name);
+  } catch (error) {
+    if (error.code === "MODULE_NOT_FOUND") return undefined;
+    throw error;
+  }
 }
 
 function opened(file) {

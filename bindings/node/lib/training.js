@@ -1,10 +1,10 @@
 // Trainings of programs and language models.
-import { Adapter } from "./adapter.js";
 import { NDArray } from "./array.js";
 import { call, wait } from "./calls.js";
 import { checked } from "./checks.js";
 import { refuse } from "./errors.js";
 import { Handle } from "./handle.js";
+import { Adapter } from "./model.js";
 
 /**
  * A training. Its params are members of cow_mlx_training_params in camel case, those of a fit of

@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BiFunction;
 
 /** The memory that one call is given. */
 final class Arena implements AutoCloseable {
@@ -54,6 +55,13 @@ final class Arena implements AutoCloseable {
     return Given.given(value, name).getBytes(StandardCharsets.UTF_8);
   }
 
+  /** A text of C's with so many bytes; of -1: up to its NUL. */
+  static String text(Pointer memory, int length) {
+    if (memory == null) return "";
+    if (length < 0) return memory.getString(0, "UTF-8");
+    return new String(memory.getByteArray(0, length), StandardCharsets.UTF_8);
+  }
+
   Pointer numbers(int[] values) {
     Memory memory = allocate(4L * values.length);
     memory.write(0, values, 0, values.length);
@@ -80,5 +88,47 @@ final class Arena implements AutoCloseable {
   public void close() {
     taken.forEach(Memory::close);
     kept.clear();
+  }
+}
+
+/** Calls that fill buffers, made again where the first guess of their size was too small. */
+final class Fill {
+  private Fill() {}
+
+  interface Call {
+    int fill(Pointer buffer, long capacity, Pointer length);
+  }
+
+  static String text(int guess, Call call) {
+    return elements(guess, 1, 1, call, (buffer, count) -> Arena.text(buffer, count));
+  }
+
+  static int[] ints(int guess, Call call) {
+    return elements(guess, 4, 1, call, (buffer, count) -> buffer.getIntArray(0, count));
+  }
+
+  static float[] floats(int guess, int rows, Call call) {
+    return elements(guess, 4, rows, call, (buffer, count) -> buffer.getFloatArray(0, count));
+  }
+
+  static long[] longs(int guess, Call call) {
+    return elements(guess, 8, 1, call, (buffer, count) -> buffer.getLongArray(0, count));
+  }
+
+  /** The call reports one of so many rows. */
+  private static <T> T elements(int guess, int bytes, int rows, Call call,
+      BiFunction<Memory, Integer, T> read) {
+    for (long capacity = Math.max(guess, 1); ; ) {
+      try (Memory buffer = new Memory(capacity * bytes); Memory length = new Memory(8)) {
+        length.setLong(0, 0);
+        int status = call.fill(buffer, capacity, length);
+        long needed = length.getLong(0) * rows;
+        if (status != Status.EBUFFER.value) {
+          CowMlxException.check(status);
+          return read.apply(buffer, (int) needed);
+        }
+        capacity = needed;
+      }
+    }
   }
 }

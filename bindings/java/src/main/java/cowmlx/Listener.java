@@ -61,16 +61,16 @@ public final class Listener implements AutoCloseable {
   private static final AtomicLong LAST = new AtomicLong();
   private static final Map<Kind, Callback> TRAMPOLINES = new EnumMap<>(Map.of(
       Kind.LOG, (CowMlx.LogFn) (level, message, user) -> answer(user, Kind.LOG, Log.class, log -> {
-        log.log(LogLevel.of(level), Memories.text(message, -1));
+        log.log(LogLevel.of(level), Arena.text(message, -1));
         return true;
       }),
       Kind.PROGRESS, (CowMlx.ProgressFn) (fraction, stage, user) ->
           answer(user, Kind.PROGRESS, Progress.class,
-              progress -> progress.advance(fraction, Memories.text(stage, -1))),
+              progress -> progress.advance(fraction, Arena.text(stage, -1))),
       Kind.PROMPT, (CowMlx.PromptFn) (processed, total, user) ->
           answer(user, Kind.PROMPT, Prompt.class, prompt -> prompt.advance(processed, total)),
       Kind.TEXT, (CowMlx.TextFn) (text, length, user) ->
-          answer(user, Kind.TEXT, Text.class, on -> on.hear(Memories.text(text, (int) length))),
+          answer(user, Kind.TEXT, Text.class, on -> on.hear(Arena.text(text, (int) length))),
       Kind.EVENT, (CowMlx.EventFn) (event, user) ->
           answer(user, Kind.EVENT, Event.class, on -> on.hear(cowmlx.Event.read(event))),
       Kind.TRAINING, (CowMlx.TrainingFn) (event, user) ->
