@@ -90,7 +90,7 @@ EDITS = [
     ("bindings/node/lib/context.js", '  setAdapter: "adapter",', '  occurrences: "wanted, note",'),
     (
         "bindings/java/src/main/java/cowmlx/Context.java",
-        "  private static long sizeOf(",
+        "  /** Forgets every token. */",
         """
   /** Tells what was asked, as JSON. */
   public String occurrences(int[] wanted, String note) {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tools.bindings import hosts, own_names
 from tools.bindings.calls import PREFIX, callback_types
@@ -55,11 +55,12 @@ HANDLES = {
 def files(public: Header, generated: str) -> dict[str, str]:
     """The text of each file, by its name."""
     head = f"// {generated}\npackage cowmlx;\n\n"
-    found = {"CowMlx": functions(public), "Status": statuses(public), "Dtype": dtypes(public)}
-    found["Names"] = names(public)
+    found = {"CowMlx": functions(public), "Dtype": dtypes(public), "Names": names(public)}
+    found["Status"] = enumeration("Status", "What a call returns.", public.statuses)
     for group, values in hosts.enumerations(public).items():
         if group != "FLAGS":
-            found[ENUMS[group]] = enumeration(ENUMS[group], group, values)
+            about = f"Constants of COW_MLX_{group}_."
+            found[ENUMS[group]] = enumeration(ENUMS[group], about, values)
     for layout in hosts.layouts(public):
         if layout.name.endswith("_params"):
             found[pascal(layout.name)] = params(layout)
@@ -148,63 +149,40 @@ def plain(type_: Type, public: Header) -> str:
 # ------------------------------------------------------------------------------ Constants
 
 
-def statuses(public: Header) -> str:
-    """The statuses as an enum."""
-    return enumeration("Status", "what a call returns", public.statuses)
-
-
 def dtypes(public: Header) -> str:
     """The dtypes as an enum that knows their bytes."""
-    rows = [f"  {name}({value}, {size})" for name, (value, size) in public.dtypes.items()]
-    return "\n".join(
-        [
-            "/** Types of elements: 16-bit floats are their bits, complex numbers are pairs. */",
-            "public enum Dtype {",
-            ",\n".join(rows) + ";",
-            "",
-            "  final int value;",
-            "  /** Of an element. */",
-            "  public final int bytes;",
-            "",
-            "  Dtype(int value, int bytes) {",
-            "    this.value = value;",
-            "    this.bytes = bytes;",
-            "  }",
-            "",
-            "  static Dtype of(int value) {",
-            "    for (Dtype each : values()) if (each.value == value) return each;",
-            '    throw new IllegalStateException("dtype " + value);',
-            "  }",
-            "}",
-            "",
-        ]
-    )
+    rows = {name: f"{value}, {size}" for name, (value, size) in public.dtypes.items()}
+    about = "Types of elements: 16-bit floats are their bits, complex numbers are pairs."
+    member = "  /** Of an element. */\n  public final int bytes;\n"
+    return enumeration("Dtype", about, rows, member, ", int bytes", "    this.bytes = bytes;\n")
 
 
-def enumeration(name: str, about: str, values: dict[str, int]) -> str:
-    """A list of constants as an enum."""
-    rows = [f"  {each}({value})" for each, value in values.items()]
-    what = f"{about[0].upper()}{about[1:]}." if " " in about else f"Constants of COW_MLX_{about}_."
-    return "\n".join(
-        [
-            f"/** {what} */",
-            f"public enum {name} {{",
-            ",\n".join(rows) + ";",
-            "",
-            "  final int value;",
-            "",
-            f"  {name}(int value) {{",
-            "    this.value = value;",
-            "  }",
-            "",
-            f"  static {name} of(int value) {{",
-            f"    for ({name} each : values()) if (each.value == value) return each;",
-            f'    throw new IllegalStateException("{name} " + value);',
-            "  }",
-            "}",
-            "",
-        ]
-    )
+def enumeration(
+    name: str,
+    about: str,
+    rows: Mapping[str, object],
+    member: str = "",
+    given: str = "",
+    set_: str = "",
+) -> str:
+    """A list of constants as an enum, which may have a member more than the value."""
+    constants = ",\n".join(f"  {constant}({value})" for constant, value in rows.items())
+    return f"""/** {about} */
+public enum {name} {{
+{constants};
+
+  final int value;
+{member}
+  {name}(int value{given}) {{
+    this.value = value;
+{set_}  }}
+
+  static {name} of(int value) {{
+    for ({name} each : values()) if (each.value == value) return each;
+    throw new IllegalStateException("{name} " + value);
+  }}
+}}
+"""
 
 
 # -------------------------------------------------------------------------------- Structs

@@ -13,6 +13,42 @@ final class Arena implements AutoCloseable {
   private final List<Memory> taken = new ArrayList<>();
   private final List<Object> kept = new ArrayList<>();
 
+  interface Call {
+    int call(Arena arena);
+  }
+
+  interface Making {
+    int make(Arena arena, Memory out);
+  }
+
+  /** Makes a call. */
+  static void call(Call call) {
+    try (Arena arena = new Arena()) {
+      CowMlxException.check(call.call(arena));
+    }
+  }
+
+  /** Makes a call and returns the number that it writes. */
+  static long number(Making call) {
+    try (Arena arena = new Arena()) {
+      Memory out = arena.allocate(8);
+      CowMlxException.check(call.make(arena, out));
+      return out.getLong(0);
+    }
+  }
+
+  /** The handle that a call writes. */
+  static int opened(Making call) {
+    return (int) number(call);
+  }
+
+  /** Memory of a struct that C fills. */
+  Memory struct(int size) {
+    Memory memory = allocate(size);
+    memory.setLong(0, size);
+    return memory;
+  }
+
   /** Memory of zeros. */
   Memory allocate(long bytes) {
     Memory memory = new Memory(Math.max(bytes, 1));

@@ -1,7 +1,6 @@
 package cowmlx;
 
 import com.sun.jna.Memory;
-import com.sun.jna.Pointer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -19,10 +18,6 @@ public final class Context extends Handle {
 
   /** A token and its log probability. */
   public record Candidate(int token, float logprob) {}
-
-  private interface Opening {
-    int open(Pointer out);
-  }
 
   /** Who takes what comes of a call that has returned at once. */
   private final AtomicReference<Follower<?>> following = new AtomicReference<>();
@@ -77,7 +72,7 @@ public final class Context extends Handle {
     Given.given(tokens, "tokens");
     follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      Memory stats = sized(arena, Stats.SIZE);
+      Memory stats = arena.struct(Stats.SIZE);
       Listener.Text heard = onText != null ? onText : text -> true;
       listener.check(Api.get().cow_mlx_context_generate(handle(), arena.numbers(tokens),
           tokens.length, Params.lower(arena, listener, WATCHED, params),
@@ -132,7 +127,7 @@ public final class Context extends Handle {
 
   private Follower.Taken<Event> takeEvent() {
     try (Arena arena = new Arena()) {
-      Memory memory = sized(arena, Event.SIZE);
+      Memory memory = arena.struct(Event.SIZE);
       int status = Api.get().cow_mlx_context_next_event(handle(), memory);
       CowMlxException.check(status);
       Event event = Event.read(memory);
@@ -172,7 +167,7 @@ public final class Context extends Handle {
     byte[] utf8 = Arena.utf8(messagesJson, "messagesJson");
     follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      Memory stats = sized(arena, Stats.SIZE);
+      Memory stats = arena.struct(Stats.SIZE);
       Listener.Event heard = onEvent != null ? onEvent : event -> true;
       listener.check(Api.get().cow_mlx_context_chat(handle(), arena.bytes(utf8), utf8.length,
           Params.lower(arena, listener, WATCHED, params),
@@ -184,27 +179,23 @@ public final class Context extends Handle {
 
   /** Waits until a piece would come at once; -1: as long as it takes. False: not yet. */
   public boolean poll(int milliseconds) {
-    int status = Api.get().cow_mlx_context_poll(handle(), milliseconds);
-    if (status != Status.ETIMEDOUT.value) CowMlxException.check(status);
-    return status == Status.OK.value;
+    return CowMlxException.isThere(Api.get().cow_mlx_context_poll(handle(), milliseconds));
   }
 
   /** A file descriptor that is readable while a piece would come at once. */
   public int wakeFd() {
-    return opened(out -> Api.get().cow_mlx_context_wake_fd(handle(), out));
+    return Arena.opened((arena, out) -> Api.get().cow_mlx_context_wake_fd(handle(), out));
   }
 
   /** Ends what the context is doing; for any thread. It stays usable. */
   public void cancel() {
-    // It leaves the thread's message alone, also where it fails.
-    if (Api.get().cow_mlx_context_cancel(handle()) < 0) {
-      throw new CowMlxException(Status.EHANDLE, "the context is closed", "unknown_handle");
-    }
+    checkCancel(Api.get().cow_mlx_context_cancel(handle()));
   }
 
   /** Opens a context that holds what this one holds. */
   public Context fork() {
-    return new Context(opened(out -> Api.get().cow_mlx_context_fork(handle(), out)));
+    return new Context(
+        Arena.opened((arena, out) -> Api.get().cow_mlx_context_fork(handle(), out)));
   }
 
   /** Forgets every token. */
@@ -220,17 +211,20 @@ public final class Context extends Handle {
 
   /** Drops the last tokens and returns how many. */
   public long trimEnd(long count) {
-    return sizeOf(out -> Api.get().cow_mlx_context_trim_end(handle(), count, out));
+    return Arena.number(
+        (arena, out) -> Api.get().cow_mlx_context_trim_end(handle(), count, out));
   }
 
   /** Drops the first tokens and returns how many. */
   public long trimFront(long count) {
-    return sizeOf(out -> Api.get().cow_mlx_context_trim_front(handle(), count, out));
+    return Arena.number(
+        (arena, out) -> Api.get().cow_mlx_context_trim_front(handle(), count, out));
   }
 
   /** Keeps what the context holds, to come back to it. */
   public Checkpoint checkpoint() {
-    return new Checkpoint(opened(out -> Api.get().cow_mlx_context_checkpoint(handle(), out)));
+    return new Checkpoint(
+        Arena.opened((arena, out) -> Api.get().cow_mlx_context_checkpoint(handle(), out)));
   }
 
   /** Restores the tokens of a checkpoint. */
@@ -241,16 +235,12 @@ public final class Context extends Handle {
 
   /** Writes what the context holds to a file. */
   public void save(String path) {
-    try (Arena arena = new Arena()) {
-      CowMlxException.check(Api.get().cow_mlx_context_save(handle(), arena.string(path, "path")));
-    }
+    Arena.call(arena -> Api.get().cow_mlx_context_save(handle(), arena.string(path, "path")));
   }
 
   /** Holds what a context has saved. */
   public void load(String path) {
-    try (Arena arena = new Arena()) {
-      CowMlxException.check(Api.get().cow_mlx_context_load(handle(), arena.string(path, "path")));
-    }
+    Arena.call(arena -> Api.get().cow_mlx_context_load(handle(), arena.string(path, "path")));
   }
 
   /** Uses an adapter from now on; null: none. */
@@ -288,27 +278,9 @@ public final class Context extends Handle {
   /** Sizes and times of the last generation, so far. */
   public Stats stats() {
     try (Arena arena = new Arena()) {
-      Memory stats = sized(arena, Stats.SIZE);
+      Memory stats = arena.struct(Stats.SIZE);
       CowMlxException.check(Api.get().cow_mlx_context_stats(handle(), stats));
       return Stats.read(stats);
     }
-  }
-
-  private static int opened(Opening call) {
-    return (int) sizeOf(call);
-  }
-
-  private static long sizeOf(Opening call) {
-    try (Memory out = new Memory(8)) {
-      out.setLong(0, 0);
-      CowMlxException.check(call.open(out));
-      return out.getLong(0);
-    }
-  }
-
-  private static Memory sized(Arena arena, int size) {
-    Memory memory = arena.allocate(size);
-    memory.setLong(0, size);
-    return memory;
   }
 }

@@ -80,6 +80,12 @@ public class CowMlxException extends RuntimeException {
     }
   }
 
+  /** Whether a call that waits has ended in time; throws if it failed. */
+  static boolean isThere(int status) {
+    if (status != Status.ETIMEDOUT.value) check(status);
+    return status == Status.OK.value;
+  }
+
   /** Throws if the call that this thread has just made failed. */
   static void check(int status) {
     if (status >= 0) return;

@@ -35,6 +35,13 @@ public abstract class Handle implements AutoCloseable {
     return (int) number();
   }
 
+  /** Checks a cancel, which leaves the thread's message alone, also where it fails. */
+  final void checkCancel(int status) {
+    if (status < 0) {
+      throw new CowMlxException(Status.EHANDLE, "the " + kind + " is closed", "unknown_handle");
+    }
+  }
+
   /** The caller frees it. */
   final long release() {
     long found = number();

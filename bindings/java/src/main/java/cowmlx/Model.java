@@ -79,11 +79,7 @@ public final class Model extends Handle {
 
   /** Whether a token ends a generation. */
   public boolean isEnd(int token) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(1);
-      CowMlxException.check(Api.get().cow_mlx_model_is_end(handle(), token, out));
-      return out.getByte(0) != 0;
-    }
+    return Arena.number((arena, out) -> Api.get().cow_mlx_model_is_end(handle(), token, out)) != 0;
   }
 
   /** The tokens of a conversation, by the model's chat template. */
@@ -154,21 +150,13 @@ public final class Model extends Handle {
   }
 
   public Context context(ContextParams params) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(Api.get().cow_mlx_context_create(
-          handle(), Params.lower(arena, null, null, params), out));
-      return new Context(out.getInt(0));
-    }
+    return new Context(Arena.opened((arena, out) -> Api.get().cow_mlx_context_create(
+        handle(), Params.lower(arena, null, null, params), out)));
   }
 
   /** Loads an adapter, which applies {@code scale} times. */
   public Adapter adapter(String path, float scale) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(Api.get().cow_mlx_adapter_load(
-          handle(), arena.string(path, "path"), scale, out));
-      return new Adapter(out.getInt(0));
-    }
+    return new Adapter(Arena.opened((arena, out) -> Api.get().cow_mlx_adapter_load(
+        handle(), arena.string(path, "path"), scale, out)));
   }
 }

@@ -22,11 +22,8 @@ public final class NDArray extends Handle implements Value {
 
   /** Makes an array of elements, which are copied. */
   public static NDArray of(Tensor from) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(8);
-      CowMlxException.check(Api.get().cow_mlx_array_create(Given.given(from, "from").lower(arena), out));
-      return new NDArray(out.getLong(0));
-    }
+    return new NDArray(Arena.number((arena, out) -> Api.get().cow_mlx_array_create(
+        Given.given(from, "from").lower(arena), out)));
   }
 
   public static NDArray of(float[] data, long... shape) {
@@ -66,9 +63,7 @@ public final class NDArray extends Handle implements Value {
 
   /** Waits until the elements are there; -1: as long as it takes. False: not yet. */
   public boolean await(int milliseconds) {
-    int status = Api.get().cow_mlx_array_wait(number(), milliseconds);
-    if (status != Status.ETIMEDOUT.value) CowMlxException.check(status);
-    return status == Status.OK.value;
+    return CowMlxException.isThere(Api.get().cow_mlx_array_wait(number(), milliseconds));
   }
 
   /** Copies the elements, once they are computed. */

@@ -17,12 +17,9 @@ public final class Program extends Handle {
   /** Makes a program of its JSON: see cow_mlx_program_create(). */
   public static Program of(String json) {
     byte[] utf8 = Arena.utf8(json, "json");
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(Api.get().cow_mlx_program_create(arena.bytes(utf8), utf8.length,
-          Params.lower(arena, null, null, new ProgramParams()), out));
-      return new Program(out.getInt(0));
-    }
+    return new Program(Arena.opened((arena, out) -> Api.get().cow_mlx_program_create(
+        arena.bytes(utf8), utf8.length, Params.lower(arena, null, null, new ProgramParams()),
+        out)));
   }
 
   /** See cow_mlx_program_info(); dimensions may be empty. */
@@ -38,12 +35,8 @@ public final class Program extends Handle {
   /** Makes another program of this one: see cow_mlx_program_derive(). */
   public Program derive(Map<String, ?> spec) {
     byte[] utf8 = Arena.utf8(Json.write(Given.given(spec, "spec")), "spec");
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(
-          Api.get().cow_mlx_program_derive(handle(), arena.bytes(utf8), utf8.length, out));
-      return new Program(out.getInt(0));
-    }
+    return new Program(Arena.opened((arena, out) -> Api.get().cow_mlx_program_derive(
+        handle(), arena.bytes(utf8), utf8.length, out)));
   }
 
   /** The program of the gradients of an output; {@code value}: with the output itself in front. */
@@ -92,9 +85,6 @@ public final class Program extends Handle {
 
   /** Ends the runs that have begun or wait; for any thread. */
   public void cancel() {
-    // It leaves the thread's message alone, also where it fails.
-    if (Api.get().cow_mlx_program_cancel(handle()) < 0) {
-      throw new CowMlxException(Status.EHANDLE, "the program is closed", "unknown_handle");
-    }
+    checkCancel(Api.get().cow_mlx_program_cancel(handle()));
   }
 }

@@ -12,28 +12,20 @@ public final class Training extends Handle {
 
   /** Makes a training of a program. */
   public static Training of(Program program, TrainingParams params) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(Api.get().cow_mlx_training_create(
-          Given.open(program, "program"), Params.lower(arena, null, null, params), out));
-      return new Training(out.getInt(0));
-    }
+    return new Training(Arena.opened((arena, out) -> Api.get().cow_mlx_training_create(
+        Given.open(program, "program"), Params.lower(arena, null, null, params), out)));
   }
 
   /** Makes a training of a language model: LoRA, DoRA or all weights, as fineTune says. */
   public static Training of(Model model, TrainingParams params) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(Api.get().cow_mlx_training_create_for_model(
-          Given.open(model, "model"), Params.lower(arena, null, null, params), out));
-      return new Training(out.getInt(0));
-    }
+    return new Training(Arena.opened((arena, out) -> Api.get().cow_mlx_training_create_for_model(
+        Given.open(model, "model"), Params.lower(arena, null, null, params), out)));
   }
 
   /** Makes a step on a batch: the program's inputs without its parameters, in their order. */
   public TrainingEvent step(List<? extends Value> inputs) {
     try (Arena arena = new Arena()) {
-      Memory event = event(arena);
+      Memory event = arena.struct(TrainingEvent.SIZE);
       CowMlxException.check(Api.get().cow_mlx_training_step(
           handle(), Value.lower(arena, inputs), inputs.size(), event));
       return TrainingEvent.read(event);
@@ -53,7 +45,7 @@ public final class Training extends Handle {
   /** Loss, accuracy and perplexity on data. */
   public TrainingEvent evaluate(FitParams params) {
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      Memory event = event(arena);
+      Memory event = arena.struct(TrainingEvent.SIZE);
       listener.check(Api.get().cow_mlx_training_evaluate(
           handle(), Params.lower(arena, listener, null, params), event));
       return TrainingEvent.read(event);
@@ -62,12 +54,8 @@ public final class Training extends Handle {
 
   /** A parameter as it is now. */
   public NDArray parameter(String name) {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(8);
-      CowMlxException.check(
-          Api.get().cow_mlx_training_parameter(handle(), arena.string(name, "name"), out));
-      return new NDArray(out.getLong(0));
-    }
+    return new NDArray(Arena.number((arena, out) -> Api.get().cow_mlx_training_parameter(
+        handle(), arena.string(name, "name"), out)));
   }
 
   /** See cow_mlx_training_info(). */
@@ -78,48 +66,28 @@ public final class Training extends Handle {
 
   /** Saves the training, to continue later. */
   public void save(String folder) {
-    try (Arena arena = new Arena()) {
-      CowMlxException.check(
-          Api.get().cow_mlx_training_save(handle(), arena.string(folder, "folder")));
-    }
+    Arena.call(arena -> Api.get().cow_mlx_training_save(handle(), arena.string(folder, "folder")));
   }
 
   /** Continues a saved training. */
   public void load(String folder) {
-    try (Arena arena = new Arena()) {
-      CowMlxException.check(
-          Api.get().cow_mlx_training_load(handle(), arena.string(folder, "folder")));
-    }
+    Arena.call(arena -> Api.get().cow_mlx_training_load(handle(), arena.string(folder, "folder")));
   }
 
   /** The layers of a language model trained so far, as an adapter. */
   public Adapter adapter() {
-    try (Arena arena = new Arena()) {
-      Memory out = arena.allocate(4);
-      CowMlxException.check(Api.get().cow_mlx_training_adapter(handle(), out));
-      return new Adapter(out.getInt(0));
-    }
+    return new Adapter(Arena.opened((arena, out) -> Api.get().cow_mlx_training_adapter(
+        handle(), out)));
   }
 
   /** Writes the trained layers of a language model as mlx-lm reads them; options are JSON, or null. */
   public void export(String folder, String options) {
-    try (Arena arena = new Arena()) {
-      CowMlxException.check(Api.get().cow_mlx_training_export(handle(),
-          arena.string(folder, "folder"), arena.string(options, "options")));
-    }
+    Arena.call(arena -> Api.get().cow_mlx_training_export(
+        handle(), arena.string(folder, "folder"), arena.string(options, "options")));
   }
 
   /** Ends the call that runs; for any thread. */
   public void cancel() {
-    // It leaves the thread's message alone, also where it fails.
-    if (Api.get().cow_mlx_training_cancel(handle()) < 0) {
-      throw new CowMlxException(Status.EHANDLE, "the training is closed", "unknown_handle");
-    }
-  }
-
-  private static Memory event(Arena arena) {
-    Memory event = arena.allocate(TrainingEvent.SIZE);
-    event.setLong(0, TrainingEvent.SIZE);
-    return event;
+    checkCancel(Api.get().cow_mlx_training_cancel(handle()));
   }
 }
