@@ -11,7 +11,7 @@ import pytest
 from support.compiler import run
 from support.paths import ROOT
 
-from tools.packaging import zig
+from tools.packaging import targets
 from tools.packaging.targets import MACOS_MINIMUM, Python, Target
 
 GLIBC = "2.35"  # that of mlx's wheels for aarch64
@@ -55,8 +55,8 @@ class Cross:
         """Run the compiler; not a word from it is expected."""
         if importlib.util.find_spec("ziglang") is None:
             pytest.skip("ziglang is not installed: tools/requirements/tools.txt brings it")
-        command = [*zig.command(self.triple, compiler), *arguments]
-        done = run(command, cwd=ROOT, env=zig.environment(), timeout=600)
+        command = [*targets.zig_command(self.triple, compiler), *arguments]
+        done = run(command, cwd=ROOT, env=targets.zig_environment(), timeout=600)
         said = done.stdout + done.stderr
         assert (done.returncode, said) == (0, ""), f"{' '.join(command)}\n{said}"
         return output
@@ -81,6 +81,6 @@ class Cross:
 
 def made(triple: str, folder: Path) -> Cross:
     """A compiler, and the shared library made with it."""
-    cross = Cross(triple, zig.headers_of_python(folder), folder)
+    cross = Cross(triple, targets.headers_of_python(folder), folder)
     cross.compile(cross.library, cross.target.library_command(ROOT, cross.library, cross.python))
     return cross

@@ -10,7 +10,7 @@ from cross import ARM_OPTIONS, LINUX_ARM, MACS, Cross
 from support.compiler import run
 from support.paths import ROOT
 
-from tools.packaging import kernels, zig
+from tools.packaging import kernels, targets
 
 pytestmark = [pytest.mark.xdist_group("kernels-elsewhere"), pytest.mark.long]
 
@@ -24,9 +24,9 @@ MACHINES = {MACS[0]: "arm64", LINUX_ARM: "aarch64"}
 def test_kernels_compile(triple, tmp_path, monkeypatch):
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
-    cross = Cross(triple, zig.headers_of_python(tmp_path), tmp_path)
+    cross = Cross(triple, targets.headers_of_python(tmp_path), tmp_path)
     monkeypatch.chdir(ROOT)
-    compiler = shlex.join(zig.command(triple, "c++"))
+    compiler = shlex.join(targets.zig_command(triple, "c++"))
     build = kernels.Build(
         cross.target, compiler, tmp_path / "made", MACHINES[triple], str(cross.headers)
     )
@@ -37,5 +37,5 @@ def test_kernels_compile(triple, tmp_path, monkeypatch):
         command = found[name].command(compiler.split())
         if name == "isa_neon":
             command[command.index(NEON)] = ARM_OPTIONS[0]
-        done = run(command, env=zig.environment(), timeout=600)
+        done = run(command, env=targets.zig_environment(), timeout=600)
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), name

@@ -11,8 +11,7 @@ from support.compiler import require, run
 from support.paths import CSRC, ROOT
 
 from tools.packaging.kernels import EXACT
-from tools.packaging.zig import command as zig_command
-from tools.packaging.zig import environment
+from tools.packaging.targets import zig_command, zig_environment
 
 pytestmark = [pytest.mark.xdist_group("kernels-on-arm"), pytest.mark.long]
 
@@ -26,7 +25,7 @@ def zig(*arguments: str | os.PathLike) -> None:
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("ziglang is not installed: requirements/tools.txt brings it")
     command = [*zig_command(TRIPLE, arguments[0]), *map(str, arguments[1:])]
-    done = run(command, cwd=ROOT, env=environment(), timeout=900)
+    done = run(command, cwd=ROOT, env=zig_environment(), timeout=900)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 

@@ -11,7 +11,7 @@ from support.macho import MachO
 from support.paths import CSRC, INCLUDE, ROOT
 from support.signatures import FUNCTIONS
 
-from tools.packaging.zig import bridge_arguments
+from tools.packaging.targets import bridge_arguments
 
 pytestmark = [pytest.mark.xdist_group("macos"), pytest.mark.long]
 

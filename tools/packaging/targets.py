@@ -6,12 +6,14 @@ compiles for another.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.packaging.headers import FOLDERS
+from tools.packaging.headers import FOLDERS, ROOT
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 SHARED = ["-O2", "-fPIC", "-fvisibility=hidden"]
@@ -21,6 +23,10 @@ MACOS_MINIMUM = "14.0"
 
 # The folders of csrc/ that the shared library is compiled from.
 ROOMS = ("arrays", "base", "boot", "calls", "generated", "queue")
+
+# Variables of the environment of zig: a cache in the tree's build folder.
+ZIG_CACHE = str(ROOT / "build/zig")
+ZIG_SETTINGS = {"ZIG_GLOBAL_CACHE_DIR": ZIG_CACHE, "ZIG_LOCAL_CACHE_DIR": ZIG_CACHE}
 
 
 def c_sources(csrc: Path) -> list[Path]:
@@ -116,3 +122,37 @@ class Target:
             *(f"-I{root / folder}" for folder in FOLDERS),
             *[*map(str, sources), *link, "-o", str(output)],
         ]
+
+
+def headers_of_python(folder: Path) -> Path:
+    """Copy this Python's headers into a folder, fit for other systems, and return their place.
+
+    Only ``pyconfig.h`` is of one system. What the headers ask it for differs in sizes, and
+    ``pymacconfig.h`` sets those for Apple's. Debian's chooses one by system: the chosen one is put
+    in its place.
+    """
+    include = Path(sysconfig.get_path("include"))
+    copy = folder / include.name
+    shutil.copytree(include, copy)
+    multiarch = sysconfig.get_config_var("MULTIARCH") or "."
+    chosen = include.parent / multiarch / include.name / "pyconfig.h"
+    if chosen.is_file():
+        (copy / "pyconfig.h").unlink()
+        shutil.copyfile(chosen, copy / "pyconfig.h")
+    return copy
+
+
+def zig_command(triple: str, compiler: str = "cc") -> list[str]:
+    """Return the beginning of a command of the compiler for other systems, the package ziglang."""
+    return [sys.executable, "-m", "ziglang", compiler, "-target", triple]
+
+
+def zig_environment() -> dict[str, str]:
+    """Return this process's environment with zig's settings."""
+    return {**os.environ, **ZIG_SETTINGS}
+
+
+def bridge_arguments(source: Path, output: Path, includes: list[Path]) -> list[str]:
+    """Return what makes an extension module for a Mac, linked as CPython links them there."""
+    options = ["-O2", "-fPIC", "-shared", "-undefined", "dynamic_lookup"]
+    return [*options, *(f"-I{path}" for path in includes), str(source), "-o", str(output)]

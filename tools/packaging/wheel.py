@@ -17,7 +17,7 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.packaging import kernels, zig
+from tools.packaging import kernels, targets
 from tools.packaging.programs import ROOT, run
 from tools.packaging.targets import MACOS_MINIMUM, Python, Target
 
@@ -34,7 +34,7 @@ NO_KERNELS = "this wheel was made on another system; make builds them on a Mac\n
 
 def compile_for_macs(arguments: list[str]) -> None:
     """Run the compiler for Macs."""
-    run(*zig.command(MAC_TRIPLE), *arguments, **zig.SETTINGS)
+    run(*targets.zig_command(MAC_TRIPLE), *arguments, **targets.ZIG_SETTINGS)
 
 
 def python(*arguments: str | Path) -> None:
@@ -75,14 +75,14 @@ def for_macs(wheel: Path, scratch: Path, folder: Path) -> None:
     package = tree / "cowmlx"
     for path in [*package.rglob("*.so*"), *(package / "lib").iterdir()]:
         path.unlink(missing_ok=True)
-    headers = zig.headers_of_python(scratch)
+    headers = targets.headers_of_python(scratch)
     target = Python(sys.version_info.minor, "", str(headers))
     library, probe = package / "lib" / MAC.library, package / "lib/cowmlx-probe"
     compile_for_macs([*MAC.library_command(Path(), library, target), "-g0"])
     compile_for_macs(MAC.probe_command(Path(), probe))
     bridge = package / f"_bridge.cpython-3{sys.version_info.minor}-darwin.so"
     includes = [ROOT / "include", ROOT / "csrc", headers]
-    compile_for_macs(zig.bridge_arguments(BRIDGE_SOURCE, bridge, includes))
+    compile_for_macs(targets.bridge_arguments(BRIDGE_SOURCE, bridge, includes))
     (package / "lib" / kernels.ABSENT).write_text(NO_KERNELS)
     shutil.rmtree(headers)
     about = next(tree.glob("*.dist-info/WHEEL"))

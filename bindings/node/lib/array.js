@@ -4,9 +4,8 @@ import { checked, checkedCall } from "./checks.js";
 import { DTYPES, MAX_RANK, STATUSES, STRUCTS } from "./generated/declarations.js";
 import { refuse, CowMlxError } from "./errors.js";
 import { Handle } from "./handle.js";
-import { Arena, read } from "./memory.js";
+import { Arena, asTensor, dtypeName, elementsOf, read, sizeOf, writeTensor } from "./memory.js";
 import { failure, native } from "./native.js";
-import { asTensor, dtypeName, elementsOf, sizeOf, writeTensor } from "./tensors.js";
 import koffi from "koffi";
 
 const UNBOUNDED = 2 ** 32 - 1;

@@ -4,9 +4,8 @@ import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./generated/declarations.j
 import { ofCallback } from "./checks.js";
 import { CowMlxError, ownParameter, refuse } from "./errors.js";
 import { Listener } from "./listeners.js";
-import { Arena, number, read, readStruct, write } from "./memory.js";
+import { Arena, number, read, readStruct, write, writeValues } from "./memory.js";
 import { failure, native } from "./native.js";
-import { writeValues } from "./tensors.js";
 import { onWorker } from "./workers.js";
 
 const BYTES = { char: 1, int32_t: 4, float: 4, int64_t: 8 };
