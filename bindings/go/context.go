@@ -37,7 +37,7 @@ func (c *Context) cancel() int32 { return api.contextCancel(c.handle()) }
 // Fork opens a context that holds what this one holds.
 func (c *Context) Fork() (*Context, error) {
 	fork := &Context{}
-	return fork, opened(&fork.object, api.contextFree, func(out *int32) error {
+	return fork, opened(&fork.object, &api.contextFree, func(out *int32) error {
 		return try(func() int32 { return api.contextFork(c.handle(), out) })
 	})
 }
@@ -54,24 +54,24 @@ func (c *Context) Tokens() ([]int32, error) {
 
 // TrimEnd drops the last tokens and returns how many.
 func (c *Context) TrimEnd(ctx context.Context, count uint64) (uint64, error) {
-	return c.trim(ctx, count, api.contextTrimEnd)
+	return c.trim(ctx, count, &api.contextTrimEnd)
 }
 
 // TrimFront drops the first tokens and returns how many.
 func (c *Context) TrimFront(ctx context.Context, count uint64) (uint64, error) {
-	return c.trim(ctx, count, api.contextTrimFront)
+	return c.trim(ctx, count, &api.contextTrimFront)
 }
 
-func (c *Context) trim(ctx context.Context, count uint64, trim func(int32, uintptr, *uintptr) int32) (uint64, error) {
+func (c *Context) trim(ctx context.Context, count uint64, trim *func(int32, uintptr, *uintptr) int32) (uint64, error) {
 	var trimmed uintptr
-	err := c.canceling(ctx, func() int32 { return trim(c.handle(), uintptr(count), &trimmed) })
+	err := c.canceling(ctx, func() int32 { return (*trim)(c.handle(), uintptr(count), &trimmed) })
 	return uint64(trimmed), err
 }
 
 // Checkpoint keeps what the context holds, to come back to it.
 func (c *Context) Checkpoint() (*Checkpoint, error) {
 	held := &Checkpoint{}
-	return held, opened(&held.object, api.checkpointFree, func(out *int32) error {
+	return held, opened(&held.object, &api.checkpointFree, func(out *int32) error {
 		return try(func() int32 { return api.contextCheckpoint(c.handle(), out) })
 	})
 }
@@ -83,19 +83,19 @@ func (c *Context) Rewind(to *Checkpoint) error {
 
 // Save writes what the context holds to a file.
 func (c *Context) Save(ctx context.Context, path string) error {
-	return c.withFile(ctx, path, api.contextSave)
+	return c.withFile(ctx, path, &api.contextSave)
 }
 
 // Load makes the context hold what one has saved.
 func (c *Context) Load(ctx context.Context, path string) error {
-	return c.withFile(ctx, path, api.contextLoad)
+	return c.withFile(ctx, path, &api.contextLoad)
 }
 
-func (c *Context) withFile(ctx context.Context, path string, call func(int32, unsafe.Pointer) int32) error {
+func (c *Context) withFile(ctx context.Context, path string, call *func(int32, unsafe.Pointer) int32) error {
 	l := &lowering{}
 	name := l.text("path", path)
 	return canceling(ctx, c.cancel, func() error {
-		return l.call(func() int32 { return call(c.handle(), name) })
+		return l.call(func() int32 { return (*call)(c.handle(), name) })
 	})
 }
 

@@ -116,8 +116,9 @@ func exported(name string) string {
 	return strings.Join(words, ".")
 }
 
-// try makes a call. The message of an error belongs to a thread, which a goroutine may leave between
-// two calls.
+// try opens the library if necessary, which fills api: no function of api is read before. It makes the
+// call on one thread: the message of an error belongs to that, and a goroutine may leave it between two
+// calls.
 func try(call func() int32) error {
 	if err := isLoaded(); err != nil {
 		return err

@@ -166,7 +166,7 @@ func LoadModelAsync(ctx context.Context, path string, params *ModelParams) *Load
 		loading.err = l.err
 	}
 	if loading.err == nil {
-		loading.err = opened(&loading.model.object, api.modelFree, func(out *int32) error {
+		loading.err = opened(&loading.model.object, &api.modelFree, func(out *int32) error {
 			return try(func() int32 { return api.modelLoadAsync(name, given, out) })
 		})
 	}

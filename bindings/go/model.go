@@ -23,7 +23,7 @@ func LoadModel(ctx context.Context, path string, params *ModelParams) (*Model, e
 	}
 	l, model := &lowering{}, &Model{}
 	name, given := l.text("path", path), watched.lower(l)
-	return model, opened(&model.object, api.modelFree, func(out *int32) error {
+	return model, opened(&model.object, &api.modelFree, func(out *int32) error {
 		return canceling(ctx, func() int32 { return 0 }, func() error {
 			return l.call(func() int32 { return api.modelLoad(name, given, out) })
 		})
@@ -167,7 +167,7 @@ func rowsOf(all []float32, count int) [][]float32 {
 func (m *Model) NewContext(params *ContextParams) (*Context, error) {
 	l, made := &lowering{}, &Context{}
 	given := params.lower(l)
-	return made, opened(&made.object, api.contextFree, func(out *int32) error {
+	return made, opened(&made.object, &api.contextFree, func(out *int32) error {
 		return l.call(func() int32 { return api.contextCreate(m.handle(), given, out) })
 	})
 }
@@ -179,7 +179,7 @@ type Adapter struct{ object }
 func (m *Model) LoadAdapter(path string, scale float32) (*Adapter, error) {
 	l, adapter := &lowering{}, &Adapter{}
 	name := l.text("path", path)
-	return adapter, opened(&adapter.object, api.adapterFree, func(out *int32) error {
+	return adapter, opened(&adapter.object, &api.adapterFree, func(out *int32) error {
 		return l.call(func() int32 { return api.adapterLoad(m.handle(), name, scale, out) })
 	})
 }

@@ -85,13 +85,13 @@ func canceled(handle int32, kind string, cancel func() int32) error {
 }
 
 // opened gives an object its handle, which the call writes.
-func opened(o *object, free func(handle int32) int32, call func(out *int32) error) error {
+func opened(o *object, free *func(handle int32) int32, call func(out *int32) error) error {
 	var handle int32
 	if err := call(&handle); err != nil {
 		return err
 	}
 	o.number.Store(int64(handle))
-	o.free = func(handle int64) int32 { return free(int32(handle)) }
+	o.free = func(handle int64) int32 { return (*free)(int32(handle)) }
 	return nil
 }
 

@@ -23,7 +23,7 @@ func NewProgram(source any) (*Program, error) {
 	}
 	l, program := &lowering{}, &Program{}
 	given := NewProgramParams().lower(l)
-	return program, opened(&program.object, api.programFree, func(out *int32) error {
+	return program, opened(&program.object, &api.programFree, func(out *int32) error {
 		return l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), given, out) })
 	})
 }
@@ -58,7 +58,7 @@ func (p *Program) Derive(spec any) (*Program, error) {
 		return nil, err
 	}
 	derived := &Program{}
-	return derived, opened(&derived.object, api.programFree, func(out *int32) error {
+	return derived, opened(&derived.object, &api.programFree, func(out *int32) error {
 		return try(func() int32 {
 			return api.programDerive(p.handle(), pointer(text), uintptr(len(text)), out)
 		})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"unsafe"
 
 	"github.com/ebitengine/purego"
 )
@@ -102,10 +103,14 @@ func (r *Runtime) Close() (err error) {
 }
 
 // RuntimeInfo tells versions, paths, the device, memory and open handles: cow_mlx_runtime_info().
-func RuntimeInfo() (map[string]any, error) { return described(8192, api.runtimeInfo) }
+func RuntimeInfo() (map[string]any, error) {
+	return described(8192, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+		return api.runtimeInfo(buffer, capacity, length)
+	})
+}
 
 // TrimMemory gives memory that is kept for reuse back to the system.
-func TrimMemory() error { return try(api.memoryTrim) }
+func TrimMemory() error { return try(func() int32 { return api.memoryTrim() }) }
 
 // LibraryVersion is that of the library, as Version is that of this package.
 func LibraryVersion() (string, error) {
@@ -117,7 +122,9 @@ func LibraryVersion() (string, error) {
 
 // Operations describes all operations of programs: cow_mlx_operations_info().
 func Operations() ([]map[string]any, error) {
-	text, err := fill[byte](1<<19, 1, api.operationsInfo)
+	text, err := fill[byte](1<<19, 1, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+		return api.operationsInfo(buffer, capacity, length)
+	})
 	if err != nil {
 		return nil, err
 	}

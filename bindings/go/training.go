@@ -10,19 +10,19 @@ type Training struct{ object }
 
 // NewTraining makes a training of a program.
 func NewTraining(program *Program, params *TrainingParams) (*Training, error) {
-	return newTraining(program.handle(), params, api.trainingCreate)
+	return newTraining(program.handle(), params, &api.trainingCreate)
 }
 
 // NewModelTraining makes a training of a language model: LoRA, DoRA or all weights, as FineTune says.
 func NewModelTraining(model *Model, params *TrainingParams) (*Training, error) {
-	return newTraining(model.handle(), params, api.trainingCreateForModel)
+	return newTraining(model.handle(), params, &api.trainingCreateForModel)
 }
 
-func newTraining(of int32, params *TrainingParams, create func(int32, unsafe.Pointer, *int32) int32) (*Training, error) {
+func newTraining(of int32, params *TrainingParams, create *func(int32, unsafe.Pointer, *int32) int32) (*Training, error) {
 	l, training := &lowering{}, &Training{}
 	given := params.lower(l)
-	return training, opened(&training.object, api.trainingFree, func(out *int32) error {
-		return l.call(func() int32 { return create(of, given, out) })
+	return training, opened(&training.object, &api.trainingFree, func(out *int32) error {
+		return l.call(func() int32 { return (*create)(of, given, out) })
 	})
 }
 
@@ -95,7 +95,7 @@ func (t *Training) Load(folder string) error {
 // Adapter is the layers of a language model trained so far.
 func (t *Training) Adapter() (*Adapter, error) {
 	adapter := &Adapter{}
-	return adapter, opened(&adapter.object, api.adapterFree, func(out *int32) error {
+	return adapter, opened(&adapter.object, &api.adapterFree, func(out *int32) error {
 		return try(func() int32 { return api.trainingAdapter(t.handle(), out) })
 	})
 }

@@ -172,3 +172,11 @@ def test_java_says_what_it_takes(of_java):
     assert (missing["status"], "/nope.so" in missing["message"]) == ("ENOENT", True)
     assert found(of_java, "new Runtime", "libc")["reason"] == "library_mismatch"
     assert found(of_java, "Training.fit", "a null array")["reason"] == "null_argument"
+
+
+@pytest.mark.parametrize(
+    "first", ["TrimMemory", "RuntimeInfo", "Operations", "Trim", "Save", "Train"]
+)
+def test_the_first_call_of_go_opens_the_library_that_the_environment_names(first, go_programs):
+    done = command(go_programs / "unloaded", first, cwd=go_programs, COWMLX_LIBRARY=LIBRARY)
+    assert "the runtime is not running" in done.stdout
