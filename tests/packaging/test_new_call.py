@@ -96,8 +96,8 @@ EDITS = [
   public String occurrences(int[] wanted, String note) {
     byte[] utf8 = Arena.utf8(note, "note");
     try (Arena arena = new Arena(); Memory found = new Memory(8)) {
-      Memory tokens = arena.ints(wanted);
-      Memory bytes = arena.bytes(utf8);
+      Memory tokens = arena.copy(wanted);
+      Memory bytes = arena.copy(utf8);
       return Fill.text(256, (told, room, needed) -> Api.get().cow_mlx_context_occurrences(
           handle(), tokens, wanted.length, bytes, utf8.length, found, told, room, needed));
     }

@@ -1,7 +1,9 @@
 package cowmlx;
 
 import com.sun.jna.Memory;
+import com.sun.jna.Native;
 import com.sun.jna.Pointer;
+import java.lang.reflect.Array;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -62,10 +64,23 @@ final class Arena implements AutoCloseable {
     kept.add(object);
   }
 
-  Memory bytes(byte[] value) {
-    Memory memory = allocate(value.length);
-    memory.write(0, value, 0, value.length);
+  /** A copy of an array of numbers. */
+  Memory copy(Object array) {
+    int count = Array.getLength(array);
+    Memory memory = allocate(sizeOf(array));
+    if (array instanceof byte[] bytes) memory.write(0, bytes, 0, count);
+    else if (array instanceof short[] shorts) memory.write(0, shorts, 0, count);
+    else if (array instanceof int[] ints) memory.write(0, ints, 0, count);
+    else if (array instanceof long[] longs) memory.write(0, longs, 0, count);
+    else if (array instanceof float[] floats) memory.write(0, floats, 0, count);
+    else memory.write(0, (double[]) array, 0, count);
     return memory;
+  }
+
+  /** The bytes of an array of numbers. */
+  static long sizeOf(Object array) {
+    Class<?> type = array.getClass().getComponentType();
+    return (long) Array.getLength(array) * Native.getNativeSize(type);
   }
 
   /** A text that ends at its NUL; null is NULL. */
@@ -75,7 +90,7 @@ final class Arena implements AutoCloseable {
       throw new CowMlxException(Status.EINVAL, name + " has a NUL character in it", "out_of_range",
           Map.of("argument", name));
     }
-    return bytes((value + "\0").getBytes(StandardCharsets.UTF_8));
+    return copy((value + "\0").getBytes(StandardCharsets.UTF_8));
   }
 
   Pointer strings(List<String> values, String name) {
@@ -98,26 +113,8 @@ final class Arena implements AutoCloseable {
     return new String(memory.getByteArray(0, length), StandardCharsets.UTF_8);
   }
 
-  Pointer numbers(int[] values) {
-    Memory memory = allocate(4L * values.length);
-    memory.write(0, values, 0, values.length);
-    return memory;
-  }
-
-  Pointer numbers(float[] values) {
-    Memory memory = allocate(4L * values.length);
-    memory.write(0, values, 0, values.length);
-    return memory;
-  }
-
-  Pointer numbers(long[] values) {
-    Memory memory = allocate(8L * values.length);
-    memory.write(0, values, 0, values.length);
-    return memory;
-  }
-
   Pointer handles(List<NDArray> arrays) {
-    return numbers(arrays.stream().mapToLong(each -> each == null ? 0 : each.number()).toArray());
+    return copy(arrays.stream().mapToLong(each -> each == null ? 0 : each.number()).toArray());
   }
 
   @Override

@@ -37,7 +37,7 @@ public final class Context extends Handle {
     Given.given(tokens, "tokens");
     follow(null);
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      listener.check(Api.get().cow_mlx_context_begin(handle(), arena.numbers(tokens), tokens.length,
+      listener.check(Api.get().cow_mlx_context_begin(handle(), arena.copy(tokens), tokens.length,
           Params.lower(arena, listener, WATCHED, params)));
     }
   }
@@ -74,7 +74,7 @@ public final class Context extends Handle {
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       Memory stats = arena.struct(Stats.SIZE);
       Listener.Text heard = onText != null ? onText : text -> true;
-      listener.check(Api.get().cow_mlx_context_generate(handle(), arena.numbers(tokens),
+      listener.check(Api.get().cow_mlx_context_generate(handle(), arena.copy(tokens),
           tokens.length, Params.lower(arena, listener, WATCHED, params),
           listener.hear(Listener.Kind.TEXT, heard), listener.id(), stats));
       return Stats.read(stats);
@@ -98,7 +98,7 @@ public final class Context extends Handle {
     return new Follower<>(this, "Context.generateAsync", take, onPiece == null ? null : onPiece::hear)
         .after(following.get(), listener -> {
           try (Arena arena = new Arena()) {
-            listener.check(Api.get().cow_mlx_context_begin_async(handle(), arena.numbers(tokens),
+            listener.check(Api.get().cow_mlx_context_begin_async(handle(), arena.copy(tokens),
                 tokens.length, Params.lower(arena, listener, null, params)));
           }
         });
@@ -118,7 +118,7 @@ public final class Context extends Handle {
         onEvent == null ? null : onEvent::hear)
         .after(following.get(), listener -> {
           try (Arena arena = new Arena()) {
-            listener.check(Api.get().cow_mlx_context_chat_async(handle(), arena.bytes(utf8),
+            listener.check(Api.get().cow_mlx_context_chat_async(handle(), arena.copy(utf8),
                 utf8.length, Params.lower(arena, listener, null, params),
                 arena.string(optionsJson, "optionsJson")));
           }
@@ -169,7 +169,7 @@ public final class Context extends Handle {
     try (Arena arena = new Arena(); Listener listener = new Listener()) {
       Memory stats = arena.struct(Stats.SIZE);
       Listener.Event heard = onEvent != null ? onEvent : event -> true;
-      listener.check(Api.get().cow_mlx_context_chat(handle(), arena.bytes(utf8), utf8.length,
+      listener.check(Api.get().cow_mlx_context_chat(handle(), arena.copy(utf8), utf8.length,
           Params.lower(arena, listener, WATCHED, params),
           arena.string(optionsJson, "optionsJson"),
           listener.hear(Listener.Kind.EVENT, heard), listener.id(), stats));

@@ -60,7 +60,7 @@ public final class Model extends Handle {
     byte[] utf8 = Arena.utf8(text, "text");
     int flags = (addSpecial ? CowMlx.ADD_SPECIAL : 0) | (parseSpecial ? CowMlx.PARSE_SPECIAL : 0);
     try (Arena arena = new Arena()) {
-      Memory bytes = arena.bytes(utf8);
+      Memory bytes = arena.copy(utf8);
       return Fill.ints(utf8.length + 16, (tokens, room, count) -> Api.get()
           .cow_mlx_model_tokenize(handle(), bytes, utf8.length, flags, tokens, room, count));
     }
@@ -71,7 +71,7 @@ public final class Model extends Handle {
     int flags = skipSpecial ? CowMlx.SKIP_SPECIAL : 0;
     Given.given(tokens, "tokens");
     try (Arena arena = new Arena()) {
-      var given = arena.numbers(tokens);
+      var given = arena.copy(tokens);
       return Fill.text(8 * tokens.length + 16, (text, room, length) -> Api.get()
           .cow_mlx_model_detokenize(handle(), given, tokens.length, flags, text, room, length));
     }
@@ -91,7 +91,7 @@ public final class Model extends Handle {
   public int[] chatPrompt(String messagesJson, String optionsJson) {
     byte[] utf8 = Arena.utf8(messagesJson, "messagesJson");
     try (Arena arena = new Arena()) {
-      Memory messages = arena.bytes(utf8);
+      Memory messages = arena.copy(utf8);
       var options = arena.string(optionsJson, "optionsJson");
       return Fill.ints(utf8.length + 64, (tokens, room, count) -> Api.get().cow_mlx_model_chat_prompt(
           handle(), messages, utf8.length, options, tokens, room, count));
@@ -129,7 +129,7 @@ public final class Model extends Handle {
     for (int i = 0; i < texts.size(); i++) {
       byte[] utf8 = Arena.utf8(texts.get(i), name + "[" + i + "]");
       long at = (long) CowMlx.At.TEXT * i;
-      given.setPointer(at + CowMlx.At.TEXT_DATA, arena.bytes(utf8));
+      given.setPointer(at + CowMlx.At.TEXT_DATA, arena.copy(utf8));
       given.setLong(at + CowMlx.At.TEXT_LENGTH, utf8.length);
     }
     return given;

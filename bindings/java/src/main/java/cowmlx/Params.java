@@ -2,6 +2,7 @@ package cowmlx;
 
 import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
+import java.lang.reflect.Array;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -56,16 +57,10 @@ public abstract class Params<T extends Params<T>> {
         counted(memory, name, at, count, arena.strings(values, name), values.size()));
   }
 
-  final T numbers(String name, int at, int count, int[] values) {
+  final T numbers(String name, int at, int count, Object values) {
     Given.given(values, name);
     return add((memory, arena, listener) ->
-        counted(memory, name, at, count, arena.numbers(values), values.length));
-  }
-
-  final T numbers(String name, int at, int count, float[] values) {
-    Given.given(values, name);
-    return add((memory, arena, listener) ->
-        counted(memory, name, at, count, arena.numbers(values), values.length));
+        counted(memory, name, at, count, arena.copy(values), Array.getLength(values)));
   }
 
   final T handles(String name, int at, int count, List<NDArray> values) {

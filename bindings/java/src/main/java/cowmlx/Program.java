@@ -18,7 +18,7 @@ public final class Program extends Handle {
   public static Program of(String json) {
     byte[] utf8 = Arena.utf8(json, "json");
     return new Program(Arena.opened((arena, out) -> Api.get().cow_mlx_program_create(
-        arena.bytes(utf8), utf8.length, Params.lower(arena, null, null, new ProgramParams()),
+        arena.copy(utf8), utf8.length, Params.lower(arena, null, null, new ProgramParams()),
         out)));
   }
 
@@ -36,7 +36,7 @@ public final class Program extends Handle {
   public Program derive(Map<String, ?> spec) {
     byte[] utf8 = Arena.utf8(Json.write(Given.given(spec, "spec")), "spec");
     return new Program(Arena.opened((arena, out) -> Api.get().cow_mlx_program_derive(
-        handle(), arena.bytes(utf8), utf8.length, out)));
+        handle(), arena.copy(utf8), utf8.length, out)));
   }
 
   /** The program of the gradients of an output; {@code value}: with the output itself in front. */

@@ -86,8 +86,8 @@ public final class Tensor implements Value {
     memory.setLong(CowMlx.At.TENSOR_OFFSET, offset * dtype.bytes);
     memory.setInt(CowMlx.At.TENSOR_DTYPE, dtype.value);
     memory.setInt(CowMlx.At.TENSOR_RANK, shape.length);
-    memory.setPointer(CowMlx.At.TENSOR_SHAPE, arena.numbers(shape));
-    if (strides != null) memory.setPointer(CowMlx.At.TENSOR_STRIDES, arena.numbers(strides));
+    memory.setPointer(CowMlx.At.TENSOR_SHAPE, arena.copy(shape));
+    if (strides != null) memory.setPointer(CowMlx.At.TENSOR_STRIDES, arena.copy(strides));
     return memory;
   }
 
@@ -102,14 +102,7 @@ public final class Tensor implements Value {
       arena.keep(buffer);
       return Native.getDirectBufferPointer(buffer).share((long) buffer.position() * width(buffer));
     }
-    Memory memory = arena.allocate(bytes());
-    if (data instanceof float[] floats) memory.write(0, floats, 0, floats.length);
-    else if (data instanceof double[] doubles) memory.write(0, doubles, 0, doubles.length);
-    else if (data instanceof int[] ints) memory.write(0, ints, 0, ints.length);
-    else if (data instanceof long[] longs) memory.write(0, longs, 0, longs.length);
-    else if (data instanceof short[] shorts) memory.write(0, shorts, 0, shorts.length);
-    else if (data instanceof byte[] some) memory.write(0, some, 0, some.length);
-    return memory;
+    return arena.copy(data);
   }
 
   /** Brings what C has written to a copy into the array that was copied. */
@@ -124,12 +117,7 @@ public final class Tensor implements Value {
 
   private long bytes() {
     if (data instanceof Buffer buffer) return (long) buffer.remaining() * width(buffer);
-    if (data instanceof float[] floats) return 4L * floats.length;
-    if (data instanceof double[] doubles) return 8L * doubles.length;
-    if (data instanceof int[] ints) return 4L * ints.length;
-    if (data instanceof long[] longs) return 8L * longs.length;
-    if (data instanceof short[] shorts) return 2L * shorts.length;
-    return ((byte[]) data).length;
+    return Arena.sizeOf(data);
   }
 
   private static int width(Buffer buffer) {
