@@ -1,10 +1,10 @@
-"""``make deb``: packages for Debian and what descends from it, in a folder that is named.
+"""``make deb``: packages for Debian and its descendants.
 
 ``libcowmlx1`` is a bundle in LIBDIR/cowmlx, with its own Python, and a link to its library.
 ``libcowmlx-dev`` has the headers and what linkers, pkg-config and CMake look for.
 
-Who publishes them is named by DEBFULLNAME and DEBEMAIL, as for other tools of Debian's; DEB_OPTIONS
-are given to dpkg-deb, such as -Znone. Where lintian is installed, it must find no error.
+DEBFULLNAME and DEBEMAIL name their publisher, as for other tools of Debian's. dpkg-deb gets
+DEB_OPTIONS, such as -Znone. If lintian is installed, it must find no error.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LIBDIR = Path("/usr/lib") / f"{platform.machine()}-linux-gnu"
 LAYOUT = Layout(Path("/usr"), LIBDIR, Path("/usr/include"))
 RUNTIME, DEVELOPMENT = "libcowmlx1", "libcowmlx-dev"
 
-# The packages of what a bundle asks of a system.
+# The packages of the libraries that a bundle takes from the system.
 OF_LIBC = ["ld-linux", "libc.so", "libdl.so", "libm.so", "libpthread.so", "librt.so", "libutil.so"]
 OTHERS = {"libgcc_s.so.1": "libgcc-s1", "libz.so.1": "zlib1g", "libexpat.so.1": "libexpat1"}
-# The version of GCC whose libstdc++ has symbols of such a name.
+# The version of GCC whose libstdc++ has the symbols of a version.
 GCC = {"3.4.29": "11", "3.4.30": "12", "3.4.31": "13", "3.4.32": "13.1", "3.4.33": "14"}
 
 ABOUT = """\
@@ -75,7 +75,7 @@ OVERRIDES = f"""\
 
 
 def dependencies(requires: dict[str, Any]) -> str:
-    """Return the packages that a bundle's manifest asks for."""
+    """Return the packages that a bundle's manifest requires."""
     versions = requires["versions"]
     found = [f"libc6 (>= {versions['GLIBC']})"]
     for name in requires["libraries"]:
@@ -87,13 +87,13 @@ def dependencies(requires: dict[str, Any]) -> str:
 
 
 def maintainer() -> str:
-    """Return who publishes the packages."""
+    """Return the publisher of the packages."""
     name = os.environ.get("DEBFULLNAME") or "the libcowmlx authors"
     return f"{name} <{os.environ.get('DEBEMAIL') or 'unpublished@libcowmlx.invalid'}>"
 
 
 def documented(tree: Path, name: str) -> None:
-    """Write the licence and the changelog where Debian has them."""
+    """Write the licence and the changelog to Debian's places."""
     folder = tree / "usr/share/doc" / name
     folder.mkdir(parents=True)
     lines = (ROOT / "LICENSE").read_text().splitlines()
@@ -128,7 +128,7 @@ def library(tree: Path) -> dict[str, str]:
 
 
 def development(tree: Path) -> dict[str, str]:
-    """Lay out what programs are built with; return the package's fields."""
+    """Lay out headers and files for builds; return the package's fields."""
     target = LAYOUT.staged(str(tree))
     for path in install_files(LAYOUT, target, target.libdir / "cowmlx/lib" / LIBRARY):
         if path.name == LIBRARY:

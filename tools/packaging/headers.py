@@ -1,7 +1,6 @@
-"""The public headers: where each lies in the tree, by the name that hosts include.
+"""The public headers: their paths in the tree, by the names that hosts include.
 
-All that installs, bundles, checks or compiles against headers asks here. As a program it prints
-their paths, for the Makefile.
+As a program it prints the paths, for the Makefile.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ LINK = LIBRARY.replace(".1", "")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things go: final places, without DESTDIR."""
+    """The folders of an installation, without DESTDIR."""
 
     prefix: Path
     libdir: Path
@@ -80,13 +80,13 @@ class Layout:
 
 
 class Environment(venv.EnvBuilder):
-    """A virtual environment without what names the place where it was made."""
+    """A virtual environment that does not name the folder where it was made."""
 
     def setup_scripts(self, context: object) -> None:
         """Leave the activation scripts out."""
 
     def create_configuration(self, context: object) -> None:
-        """Leave the command out, which names the folder where it was run."""
+        """Leave out the command, which names the folder where it was run."""
         super().create_configuration(context)
         path = Path(context.cfg_path)
         lines = path.read_text().splitlines(keepends=True)
@@ -101,7 +101,7 @@ def project() -> dict[str, object]:
 
 
 def needed_distributions() -> Iterator[importlib.metadata.Distribution]:
-    """Yield what the package requires, and what that requires."""
+    """Yield the packages that this one requires, and their requirements."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -142,9 +142,9 @@ def copy_package(folder: Path) -> None:
 
 
 def write_metadata(folder: Path) -> None:
-    """Tell Python what the package requires, as pip would; the doctor compares.
+    """Write the package's requirements as pip would; the doctor compares them.
 
-    There is no RECORD: nothing but this script shall change or remove these files.
+    There is no RECORD, so that only this script changes or removes these files.
     """
     about = project()
     lines = ["Metadata-Version: 2.4", f"Name: {about['name']}", f"Version: {VERSION}"]
@@ -157,7 +157,7 @@ def write_metadata(folder: Path) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Let everyone read what may have been built under a strict umask."""
+    """Let everyone read files that may have been built under a strict umask."""
     for parent, _, names in os.walk(folder):
         os.chmod(parent, 0o755)
         for name in names:
@@ -220,7 +220,7 @@ def filled(template: str, values: dict[str, str]) -> str:
 
 
 def install_files(layout: Layout, target: Layout, library: Path) -> Iterator[Path]:
-    """Install what lies outside of the environment, and yield its paths."""
+    """Install the files outside of the environment, and yield their paths."""
     for name, path in headers().items():
         yield write(target.includedir / name, path.read_text())
     yield link(target.libdir / LIBRARY, os.path.relpath(library, target.libdir))
@@ -273,7 +273,7 @@ def install(layout: Layout, destdir: str) -> None:
 
 
 def take_away(layout: Layout, destdir: str) -> None:
-    """Uninstall what was installed so."""
+    """Uninstall the files that the manifest lists."""
     target = layout.staged(destdir)
     if not (target.engine / MANIFEST).exists():
         sys.exit(f"nothing is installed in {target.libdir}: there is no {target.engine / MANIFEST}")

@@ -1,7 +1,7 @@
 """How the kernels of ``csrc/kernels/`` are compiled against mlx, for each kind of processor.
 
-``setup.py`` builds them with the compiler of this machine. Where that cannot be, the library does
-without: mlx's own operations take their place.
+``setup.py`` builds them with the compiler of this machine. If that fails, mlx's own operations take
+their place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.packaging.targets import WARNINGS, Target
 
 SOURCES = Path("csrc/kernels")
 NAME = f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
-# Why there are none, for the runtime to tell.
+# Says why there are none, for the runtime's messages.
 ABSENT = "kernels-absent.txt"
 
 _AVX2 = ["-mavx2", "-mfma", "-mf16c"]
@@ -30,7 +30,7 @@ _AVX512 = [*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq"]
 # Few processors need these, so they are small. GCC notes how it passes vectors to other files, and
 # none are passed.
 _PORTABLE = ["-Os", "-Wno-psabi"]
-# What each instruction set's file may use; no others are compiled for that kind of processor.
+# The options of each instruction set's file, by kind of processor.
 X86 = {
     "portable": _PORTABLE,
     "avx2": _AVX2,
@@ -45,8 +45,8 @@ OTHER: dict[str, list[str]] = {"portable": ["-O3", "-Wno-psabi"]}
 EXACT = ["-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables"]
 COMMON = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DNDEBUG", "-pthread"]
 COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
-# What reads a call's arguments and asks the kernels, once a call, is small instead; but not what
-# goes through numbers itself.
+# Files that run once a call, between arguments and kernels, are compiled for size; files with loops
+# over numbers are not.
 _GLUE = ["-Os"]
 _LOOPS = frozenset(["adam", "arrays", "mlstm", "pack", "sample_noise", "sample_row"])
 
@@ -64,18 +64,18 @@ class NoKernelsError(Exception):
 
 @dataclass(frozen=True)
 class Object:
-    """A file to compile: its source, what it becomes, the options of the compiler."""
+    """A file to compile: its source, its object file and the compiler's options."""
 
     source: Path
     output: Path
     options: list[str]
 
     def command(self, compiler: list[str]) -> list[str]:
-        """Return what compiles it, and writes down which headers it read."""
+        """Return the command that compiles it and lists the headers that it read."""
         return [*compiler, *self.options, "-MD", "-c", str(self.source), "-o", str(self.output)]
 
     def is_current(self, compiler: list[str]) -> bool:
-        """Whether it was compiled so, and from files that have not changed since."""
+        """Whether it was compiled by this command, from files that have not changed since."""
         listed, told = self.output.with_suffix(".d"), self.output.with_suffix(".command")
         if not _says(told, self.command(compiler)):
             return False
@@ -127,12 +127,12 @@ class Build:
     Args:
         target: the system that it is made for.
         compiler: the C++ compiler and its options; "" for ``c++``.
-        scratch: a folder for what is between sources and the module.
+        scratch: a folder for object files.
         machine: the kind of processor that it is made for; "" for this one.
         include: the folder of Python.h; "" for that of the Python that runs this.
 
     Raises:
-        NoKernelsError: something is missing that building needs.
+        NoKernelsError: the build lacks a package or a compiler.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Build:
             raise NoKernelsError(f"{self._compiler[0]} cannot compile C++20")
 
     def objects(self) -> list[Object]:
-        """Return what is to be compiled, the slowest files first."""
+        """Return the files to compile, the slowest first."""
         system = [f"-isystem{self._mlx / 'include'}", f"-isystem{self._nanobind / 'include'}"]
         system += [f"-isystem{self._nanobind / 'ext/robin_map/include'}"]
         system += [f"-isystem{self._include}", "-DNB_DOMAIN=mlx"]
@@ -191,8 +191,8 @@ class Build:
 
         Args:
             output: the module.
-            within: a source tree in whose place the module will run, or None for one that is
-                installed beside mlx.
+            within: the source tree in which the module will run, or None if it will be installed
+                beside mlx.
         """
         objects = self.objects()
         if stale := sum(not one.is_current(self._compiler) for one in objects):

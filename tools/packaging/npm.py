@@ -1,4 +1,4 @@
-"""``make npm``: packages for Node.js, in a folder that is named.
+"""``make npm``: packages for Node.js.
 
 ``cowmlx`` is bindings/node, with declarations for TypeScript. ``cowmlx-PLATFORM-ARCHITECTURE`` is a
 bundle for this platform, which npm installs beside it, as one of its optional dependencies.
@@ -37,7 +37,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def compiler() -> Path:
-    """Return TypeScript's compiler, which is installed at its pinned version."""
+    """Install TypeScript's compiler at its pinned version; return its path."""
     stamp, lock = TYPESCRIPT / "package-lock.json", COMPILER / "package-lock.json"
     if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
         shutil.rmtree(TYPESCRIPT, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""The pinned versions: pyproject.toml has those of the library, and what repeats them is made here.
+"""The pinned versions: pyproject.toml has those of the library, and files here repeat them.
 
-``tools/requirements/runtime.txt`` is those of the library for pip, and ``constraints.txt`` all that
-is installed for them and for the other lists: its lines for what a list pins are the list's.
+``tools/requirements/runtime.txt`` has those of the library for pip. ``constraints.txt`` has every
+package that the lists install, at a list's version where a list pins it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def dependencies(root: Path) -> list[str]:
 
 
 def canonical(name: str) -> str:
-    """Return a package's name as all spellings of it compare."""
+    """Return the one spelling by which names of a package compare."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def runtime(root: Path, note: str) -> str:
-    """Return what runtime.txt shall hold."""
+    """Return the text of runtime.txt."""
     return "".join(f"{line}\n" for line in [f"# {note}", *dependencies(root)])
 
 
 def constraints(root: Path) -> str:
-    """Return what constraints.txt shall hold."""
+    """Return the text of constraints.txt."""
     lines = [line for name in LISTS for line in (root / FOLDER / name).read_text().splitlines()]
     pins = [pin for line in [*lines, *dependencies(root)] if (pin := PIN.fullmatch(line))]
     versions = {canonical(pin["name"]): pin["version"] for pin in pins}

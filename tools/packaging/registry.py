@@ -1,6 +1,6 @@
-"""A registry of npm on this machine: packages of a folder, and for all others npm's own.
+"""A registry of npm on this machine: packages of a folder, and redirections to npm's own.
 
-So that ``npm install cowmlx`` can be tried before anything is published.
+With it ``npm install cowmlx`` can be tried before anything is published.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 
 def described(package: Path) -> dict[str, Any]:
-    """Return what a package says of itself, and by what npm knows that it is whole."""
+    """Return a package's own metadata, and the checksum by which npm verifies it."""
     with tarfile.open(package) as archive:
         info = next(info for info in archive if info.name == "package/package.json")
         about = json.load(archive.extractfile(info))
@@ -33,8 +33,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """Answers npm.
 
     Args:
-        packages: what they say of themselves, by their files.
-        upstream: where all others are.
+        packages: their metadata, by their files.
+        upstream: the address of the registry that has all others.
         arguments: those of the base class.
     """
 
@@ -45,7 +45,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
-        """Answer with a package, with its metadata, or with another place."""
+        """Answer with a package, with its metadata, or with an address."""
         asked = unquote(self.path).split("?")[0].lstrip("/")
         for path, about in self._packages.items():
             if asked == about["name"]:

@@ -40,7 +40,7 @@ class Python:
 
     Attributes:
         minor: of its version 3.
-        prefix: what is booted if nothing nearer is found, or "".
+        prefix: the Python to boot if none is nearer, or "".
         include: the folder of its Python.h.
         multiarch: the folder below lib where Debian keeps libraries, or "".
     """
@@ -52,7 +52,7 @@ class Python:
 
     @classmethod
     def running(cls, prefix: str = "") -> Python:
-        """Return the one that runs this."""
+        """Return the Python that runs this."""
         return cls(
             minor=sys.version_info.minor,
             prefix=prefix,
@@ -76,12 +76,12 @@ class Target:
 
     Args:
         platform: as ``sys.platform`` names it.
-        macos: the oldest macOS that shall run it; "" if the environment tells the compiler.
+        macos: the oldest macOS that runs it; "" if the compiler takes it from the environment.
 
     Attributes:
         library: the name of the shared library, which the loader looks for.
         link: the name that linkers look for.
-        minimum: the compiler's options that say which version of the system shall run it.
+        minimum: the compiler's options for the oldest version of the system.
     """
 
     def __init__(self, platform: str = sys.platform, macos: str = MACOS_MINIMUM) -> None:
@@ -93,7 +93,7 @@ class Target:
         self._dl = [] if self.is_mac else ["-ldl"]
 
     def library_command(self, root: Path, output: Path, python: Python) -> list[str]:
-        """Return the arguments that make the shared library, which links no libpython."""
+        """Return the arguments that compile the shared library, which links no libpython."""
         if self.is_mac:
             kind = ["-dynamiclib", f"-Wl,-install_name,@rpath/{self.library}"]
         else:

