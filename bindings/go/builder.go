@@ -14,7 +14,7 @@ import (
 //	b.Output("y", b.Matmul(x, w)) // or b.Node("matmul", nil, x, w)
 //	program, err := b.Build()
 //
-// What is wrong, Build says.
+// Build reports mistakes.
 type ProgramBuilder struct {
 	inputs, parameters, constants, functions []map[string]any
 	nodes                                    []*node

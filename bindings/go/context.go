@@ -10,7 +10,7 @@ import (
 // A Context is one sequence of tokens and its cache. One call at a time runs on it.
 type Context struct {
 	object
-	following atomic.Pointer[wake] // of who takes what comes
+	following atomic.Pointer[wake] // of the follower of the last call
 }
 
 // A Checkpoint is what a context held at one moment.

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// A follower takes what a call brings about that has returned at once.
+// A follower takes the results of a call that has returned at once.
 type follower[T any] struct {
 	context   *Context
 	operation string    // where a loop in a host's function has it inlined
-	lowered   *lowering // hears of progress
+	lowered   *lowering // has the callback for progress
 	take      func() (item T, more bool, err error)
 	wake      *wake
 	ended     bool
@@ -74,7 +74,7 @@ func (f *follower[T]) watch() error {
 	return err
 }
 
-// next waits for the next one. hears is nil if nobody shall hear of progress any more.
+// next waits for the next result; without hears, a panic of the callback for progress is ignored.
 func (f *follower[T]) next(hears *lowering) (item T, err error) {
 	for {
 		if f.context.following.Load() != f.wake {
@@ -127,7 +127,7 @@ func (f *follower[T]) left() error {
 	return refused(StatusEState, "context_busy", "", "another call has begun on this context")
 }
 
-// leave tells who follows an earlier call on the context that another has begun.
+// leave wakes the follower of an earlier call on the context: another has begun.
 func (c *Context) leave() {
 	if c == nil {
 		return
@@ -137,8 +137,8 @@ func (c *Context) leave() {
 	}
 }
 
-// Close frees it; a second time does nothing, nor after the runtime was stopped. Who follows a
-// generation on it ends with StatusECanceled.
+// Close frees it; a second time does nothing, nor after the runtime was stopped. A generation
+// that is followed ends with StatusECanceled.
 func (c *Context) Close() error {
 	if c == nil {
 		return nil
@@ -249,8 +249,8 @@ func newWake(fd int32) (*wake, error) {
 	return &wake{file: os.NewFile(uintptr(own), "cowmlx")}, nil
 }
 
-// wait ends when the library, or raise, says that something may be there, or the library has closed it.
-// It waits by reading; the library puts back what is still needed.
+// wait ends when the library or raise reports a result, or the library has closed the descriptor. It
+// waits by reading; the library puts back what is still needed.
 func (w *wake) wait() {
 	var told [1]byte
 	if !w.raised.Load() {

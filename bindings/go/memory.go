@@ -46,7 +46,7 @@ func fill[T any](guess, rows int, call func(buffer unsafe.Pointer, capacity uint
 	}
 }
 
-// A lowering is what one call is given: its memory, and who hears its callbacks.
+// A lowering has the memory and the callbacks of one call.
 type lowering struct {
 	kept []any
 	on   functions
@@ -62,7 +62,7 @@ func (l *lowering) refuse(err error) {
 	}
 }
 
-// text is a text that ends at its NUL.
+// text is a copy of a text that ends at a NUL.
 func (l *lowering) text(name, value string) unsafe.Pointer {
 	if strings.IndexByte(value, 0) >= 0 {
 		l.refuse(refused(StatusEInval, "out_of_range", name, name+" has a NUL byte in it"))

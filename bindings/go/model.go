@@ -142,7 +142,7 @@ func (m *Model) Rank(query string, documents []string, params *RankParams) ([][]
 	return rowsOf(all, rows), err
 }
 
-// lowered are texts as C takes them; they live as long as theirs.
+// lowered are texts as C takes them; the strings must outlive them.
 func lowered(texts []string) []cText {
 	given := make([]cText, len(texts))
 	for i, text := range texts {

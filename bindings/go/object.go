@@ -133,8 +133,8 @@ func canceling(ctx context.Context, cancel func() int32, call func() error) (err
 	return err
 }
 
-// whenEnded calls a function once ctx has ended. Behind what it returns it is not called any more, and
-// does not run: a cancel that came late would end what the object does next.
+// whenEnded calls a function once ctx has ended. After stop has returned the function neither runs nor
+// is called: a late cancel would end the next call on the object.
 func whenEnded(ctx context.Context, call func()) (stop func()) {
 	called := make(chan struct{})
 	unless := context.AfterFunc(ctx, func() {

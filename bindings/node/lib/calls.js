@@ -1,5 +1,5 @@
-// Calls by their names: what they take is lowered to C and what they give is read, both by the
-// roles of their parameters, which are generated from the header.
+// Calls by their names: arguments are converted to C and results are read by the roles of the
+// parameters, which are generated from the header.
 import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./generated/declarations.js";
 import { ofCallback } from "./checks.js";
 import { CowMlxError, ownParameter, refuse } from "./errors.js";
@@ -12,7 +12,7 @@ const BYTES = { char: 1, int32_t: 4, float: 4, int64_t: 8 };
 const CAPACITY = { char: 4096, int32_t: 1024, float: 1024, int64_t: 4 };
 const SUBJECTS = ["context", "program", "training"];
 
-// What a role's parameters are, in `call.raw`; readers of what C writes, in `call.reads`.
+// Each role sets its parameters in `call.raw`, and the readers of its results in `call.reads`.
 const LOWER = {
   handle: (call, { names: [name] }) => (call.raw[name] = handleOf(call.given[name])),
   scalar: (call, { names: [name], type }) => {
@@ -117,7 +117,7 @@ function elements(type, buffer, length) {
   return Array.from(new BigInt64Array(buffer, 0, length), Number);
 }
 
-/** The number that C knows an object by. */
+/** The handle of an object. */
 export function handleOf(object) {
   if (typeof object === "number") return object;
   return object?.kind ? object.handle : refuse("an object", object, "one of the library's", "wrong_type");
@@ -138,7 +138,7 @@ class Call {
     return ownParameter(parameter);
   }
 
-  /** What the call gave; undefined if its buffers were too small. */
+  /** The results of the call; undefined if its buffers were too small. */
   end(status, failed, options) {
     if (!options.listener) this.listener.close();
     if (this.listener.thrown) throw ofCallback(this.listener.thrown.error);
@@ -148,7 +148,7 @@ class Call {
     return { status, ...Object.fromEntries(status < 0 ? [] : read) };
   }
 
-  /** The elements of its buffers, as the call has told: of so many rows, if it told of one. */
+  /** The elements that its buffers need; a call with rows tells those of one row. */
   get more() {
     return this.needed() * (this.given.rows ?? 1);
   }
@@ -159,7 +159,7 @@ class Call {
  * @param {string} name  without "cow_mlx_"
  * @param {object} [given]  its inputs by their names
  * @param {{capacity?: number, accepts?: number[], listener?: Listener}} [options]  elements that its
- *     buffers have at first; statuses that are no errors; who hears callbacks that outlive the call
+ *     buffers have at first; statuses that are no errors; the listener of callbacks that outlive the call
  * @returns {any}  the status, and outputs by their names
  */
 export function call(name, given = {}, options = {}) {
@@ -200,8 +200,7 @@ export async function wait(name, given = {}, options = {}) {
 }
 
 /**
- * Whether what a call that returned at once brings about is there; the same on this thread, which
- * does not wait.
+ * Whether a call that returned at once has a result; does not wait.
  * @param {"context_poll" | "model_poll"} name
  * @param {any} object  the context, or the model
  * @param {Listener} [listener]  hears of progress
@@ -213,7 +212,7 @@ export function isThere(name, object, listener) {
   return status !== STATUSES.ETIMEDOUT;
 }
 
-// What cancels a call: that of its context, program or training, which says nothing if it is closed.
+// The cancel of the context, program or training of a call; it ignores a closed one.
 function canceling(name, given) {
   const subject = SUBJECTS.find((each) => name.startsWith(`${each}_`) && each in given);
   if (!subject) return undefined;

@@ -1,4 +1,4 @@
-// What calls of hosts are given, checked before anything is done with it.
+// Checks of arguments, made before a call uses any of them.
 import { DTYPES } from "./generated/declarations.js";
 import { CowMlxError, refuse, shown } from "./errors.js";
 
@@ -16,7 +16,7 @@ const OPTIONS = [isObject, "an object of options"];
 const CALLBACK = [(value) => value === null || isCall(value), "a function"];
 const OBJECT = [isObject, "an object"];
 
-// What arguments are, by their names.
+// The check of each argument, by its name, and the text of what is accepted.
 const ARGUMENTS = {
   path: PATH, folder: PATH, file: PATH,
   text: [(value) => isText(value) || value instanceof Uint8Array, "a text, or its UTF-8 as a Uint8Array"],

@@ -1,4 +1,4 @@
-// What calls bring about that return at once: it is taken in the event loop, as it comes.
+// Results of calls that return at once, taken in the event loop as they come.
 import fs from "node:fs";
 import net from "node:net";
 import { call, isThere, wait } from "./calls.js";
@@ -8,7 +8,7 @@ import { CowMlxError } from "./errors.js";
 import { Listener } from "./listeners.js";
 
 const { O_NONBLOCK, O_RDONLY } = fs.constants;
-const following = new WeakMap(); // by context: what waits for its descriptor
+const following = new WeakMap(); // by context: the wait for its descriptor
 
 /** Another call begins on a context: the iteration of an earlier one ends with an error. */
 export function leave(context) {
@@ -73,7 +73,7 @@ function left(context, name) {
     : new CowMlxError("ESTATE", "another call has begun on this context", "context_busy", {}, CALLS[name]);
 }
 
-// What fails now, has been told, or is of no use any more.
+// Ignores errors of the library: the caller has one already, or has left.
 async function attempt(run) {
   try {
     await run();
@@ -99,14 +99,14 @@ export class Wake {
     for (const event of ["data", "error", "close"]) this.#socket.on(event, () => this.raise());
   }
 
-  /** Ends when the library, or raise(), says that something may be there; or it has freed it. */
+  /** Ends when the library or raise() reports a result, or the library has freed the object. */
   raised() {
     if (this.#socket.destroyed) return Promise.resolve();
     this.#socket.ref();
     return new Promise((resolve) => (this.#tell = resolve));
   }
 
-  /** Let who waits look. */
+  /** End the wait. */
   raise() {
     this.#socket.unref();
     this.#tell();

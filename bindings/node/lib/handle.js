@@ -1,11 +1,11 @@
-// Objects of the library: each is a number there, and is freed once.
+// Objects of the library, which are numbers there; each is freed once.
 import { call, wait } from "./calls.js";
 import { CowMlxError } from "./errors.js";
 
-// What nobody closes is freed when it is collected.
+// Objects that no one closes are freed when they are collected.
 const forgotten = new FinalizationRegistry(free);
 
-/** Free what a number stands for, on another thread. */
+/** Free an object by its handle, on another thread. */
 export async function freeLater(kind, handle) {
   try {
     await wait(`${kind}_free`, { [kind]: handle });
@@ -38,7 +38,7 @@ export class Handle {
     forgotten.register(this, [kind, handle], this);
   }
 
-  /** What it is, such as "context". */
+  /** The kind of object, such as "context". */
   get kind() {
     return this.#kind;
   }

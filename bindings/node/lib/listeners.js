@@ -1,4 +1,4 @@
-// Callbacks: one trampoline of each kind, and who hears it by the call's user_data.
+// Callbacks: one trampoline of each kind, which finds the listener by the call's user_data.
 import koffi from "koffi";
 import { CALLBACKS, ENUMERATIONS, STRUCTS } from "./generated/declarations.js";
 import { refuse } from "./errors.js";
@@ -14,7 +14,7 @@ const struct = (name) => (address) => {
 };
 const levels = Object.keys(ENUMERATIONS.LOG);
 
-// The arguments of a function, from those of C.
+// The arguments of a host's function, from those of C.
 const TOLD = {
   log_fn: (level, message) => [levels[level] ?? level, koffi.decode.string(message)],
   progress_fn: (fraction, stage) => [fraction, koffi.decode.string(stage)],
@@ -37,7 +37,7 @@ function trampoline(kind) {
 
 function heard(kind, told) {
   const listener = listeners.get(told.at(-1));
-  if (!listener) return false; // who has heard has left
+  if (!listener) return false; // the listener has left
   try {
     const answer = listener.functions[kind](...TOLD[kind](...told));
     if (typeof answer?.then === "function") {

@@ -51,7 +51,7 @@ export function number(type, value, name) {
   return BigInt(value);
 }
 
-/** What one call is given. It stays where it is as long as the arena is referenced. */
+/** The memory of one call. It stays in place as long as the arena is referenced. */
 export class Arena {
   #kept = [];
 

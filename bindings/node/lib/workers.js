@@ -1,11 +1,11 @@
-// Threads that wait: a call that takes time is made on one, so that the event loop stays free, and
-// its error message, which belongs to the thread, is read there.
+// Threads that make calls that take time, so that the event loop stays free. An error message belongs
+// to its thread, and is read there.
 import { Worker, isMainThread } from "node:worker_threads";
 import koffi from "koffi";
 import { libraryPath } from "./native.js";
 
-// Calls with callbacks at a time: koffi has room for 256 callbacks that wait for the event loop, of all
-// who use it, and ends the process beyond that. Others wait for their turn.
+// Calls with callbacks at a time; further ones wait for their turn. koffi holds at most 256 callbacks
+// that wait for the event loop, for all its users, and ends the process beyond that.
 const MOST_HEARD = 128;
 
 const idle = [];
@@ -39,7 +39,7 @@ function turn(signal) {
     signal?.addEventListener("abort", () => {
       const at = waiting.indexOf(resolve);
       if (at >= 0) waiting.splice(at, 1);
-      reject(signal.reason); // which says nothing any more if its turn has come
+      reject(signal.reason); // ignored if its turn has come
     }, { once: true });
   });
 }
@@ -80,8 +80,8 @@ function start() {
 let registered = false;
 let uncaught;
 
-// Node would wait for its threads as it ends, and they for callbacks, which run here no more: so
-// while a call runs the process ends at once, behind who else listens, with the status that it has.
+// At its end Node waits for its threads, and these wait for callbacks, which no longer run. So while a
+// call runs, the process ends at once with its status, after the other listeners of the event.
 // (Node would report an uncaught exception after this.)
 function leave(code) {
   if (running.size === 0) return;

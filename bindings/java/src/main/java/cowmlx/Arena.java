@@ -124,7 +124,7 @@ final class Arena implements AutoCloseable {
   }
 }
 
-/** Calls that fill buffers, made again where the first guess of their size was too small. */
+/** Calls that fill buffers, repeated with a larger one if the first was too small. */
 final class Fill {
   private Fill() {}
 

@@ -19,7 +19,7 @@ public final class Context extends Handle {
   /** A token and its log probability. */
   public record Candidate(int token, float logprob) {}
 
-  /** Who takes what comes of a call that has returned at once. */
+  /** The follower of a call that has returned at once. */
   private final AtomicReference<Follower<?>> following = new AtomicReference<>();
 
   Context(int handle) {
@@ -135,7 +135,7 @@ public final class Context extends Handle {
     }
   }
 
-  /** Tells who has followed a call here, if anybody, that another has begun. */
+  /** Wakes the follower of an earlier call, if any: another call has begun. */
   void follow(Follower<?> follower) {
     Follower<?> before = following.getAndSet(follower);
     if (before != null) Wakes.raise(before);

@@ -122,7 +122,7 @@ public class CowMlxException extends RuntimeException {
   }
 }
 
-/** What hosts give, checked: what is wrong is named as they have written it. */
+/** Checks of arguments; their errors use the names of the host's code. */
 final class Given {
   private static final StackWalker WALKER =
       StackWalker.getInstance(StackWalker.Option.RETAIN_CLASS_REFERENCE);

@@ -13,22 +13,21 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ForkJoinPool;
 
 /**
- * Takes what a call brings about on a context that has returned at once. It looks on one thread at a
- * time: again when its descriptor is readable.
+ * Takes the results of a call on a context that has returned at once. It looks on one thread at a
+ * time, and again when the descriptor is readable.
  */
 final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
-  /** One thing that was there; {@code item} is null if it is only the end. */
+  /** One result; {@code item} is null if it is only the end. */
   record Taken<T>(T item, boolean isEnd, Finish finish) {}
 
   interface Take<T> {
     Taken<T> take();
   }
 
-  /** Hears what comes; false cancels. */
+  /** Hears results; false cancels. */
   interface Hear<T> {
     boolean hear(T item);
   }
-
 
   final CompletableFuture<Void> settled = new CompletableFuture<>();
   private final Context context;
@@ -36,7 +35,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
   private final Take<T> take;
   private final Hear<T> hears;
   private final Listener listener = new Listener();
-  private Throwable problem; // of who hears, which has ended the call
+  private Throwable problem; // of the host's function, which has ended the call
   private int descriptor = -1;
 
   Follower(Context context, String operation, Take<T> take, Hear<T> hears) {
@@ -50,7 +49,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
     void begin(Listener listener);
   }
 
-  /** Begins, behind what was cancelled here and has not ended yet. */
+  /** Begins, after the end of a call on this context that was cancelled. */
   Follower<T> after(Follower<?> before, Begin begin) {
     if (before == null || !before.isDone()) {
       start(begin);
@@ -75,10 +74,10 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
       settle(failure);
       return;
     }
-    ForkJoinPool.commonPool().execute(this); // whose threads hear of all, the first included
+    ForkJoinPool.commonPool().execute(this); // whose threads hear every result, the first included
   }
 
-  /** Ends the call; what comes until then is heard by nobody. */
+  /** Ends the call; later results are dropped. */
   @Override
   public boolean cancel(boolean mayInterruptIfRunning) {
     if (!super.cancel(mayInterruptIfRunning)) return false;
@@ -104,7 +103,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
         }
       }
       settle(left());
-    } catch (CowMlxException failure) { // which ends it, or the context was freed
+    } catch (CowMlxException failure) { // of the call, or since the context was freed
       settle(problem != null ? problem : context.isClosed() ? left() : failure.by(operation));
     } catch (Throwable failure) {
       settle(failure);
@@ -117,7 +116,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
       listener.check(status == Status.ETIMEDOUT.value ? 0 : status);
     } catch (CowMlxException failure) {
       throw failure;
-    } catch (Throwable thrown) { // by who hears of progress
+    } catch (Throwable thrown) { // by the host's function for progress
       problem = problem != null ? problem : thrown;
     }
     return status != Status.ETIMEDOUT.value;
@@ -219,7 +218,7 @@ final class Loading extends CompletableFuture<Model> implements Runnable {
 
 /** The one thread that waits for descriptors of the library, however many there are. */
 final class Wakes {
-  /** What poll(2) takes: a descriptor, what is waited for, what has come. */
+  /** The struct of poll(2): a descriptor, the events to wait for, the events that came. */
   private static final int SIZE = 8, EVENTS = 4, REVENTS = 6;
 
   private static final short POLLIN = 1;
@@ -247,7 +246,7 @@ final class Wakes {
     if (system.pipe(ends) != 0) {
       throw new CowMlxException(Status.EIO, "no descriptor can be opened", "no_descriptors");
     }
-    // It belongs to nobody who waits for the threads of a group to end.
+    // In the outermost group, so that no one who waits for the threads of a group waits for it.
     ThreadGroup group = Thread.currentThread().getThreadGroup();
     while (group.getParent() != null) group = group.getParent();
     Thread thread = new Thread(group, this::turn, "cowmlx-wakes");

@@ -74,14 +74,15 @@ public final class Tensor implements Value {
   }
 
   /** The struct. What C writes into copies, {@link #copyBack} brings to Java's arrays. */
-  Memory lower(Arena arena, Pointer elements, long bytes) {
+  Memory lower(Arena arena) {
+    long bytes = bytes();
     if (strides != null && strides.length != shape.length) {
       throw new CowMlxException(Status.EINVAL,
           "strides has " + strides.length + " elements, must have " + shape.length, "conflict");
     }
     Memory memory = arena.allocate(CowMlx.At.TENSOR);
     memory.setLong(CowMlx.At.TENSOR_STRUCT_SIZE, CowMlx.At.TENSOR);
-    memory.setPointer(CowMlx.At.TENSOR_DATA, elements);
+    memory.setPointer(CowMlx.At.TENSOR_DATA, bytes == 0 ? null : elements(arena));
     memory.setLong(CowMlx.At.TENSOR_BYTES, bytes);
     memory.setLong(CowMlx.At.TENSOR_OFFSET, offset * dtype.bytes);
     memory.setInt(CowMlx.At.TENSOR_DTYPE, dtype.value);
@@ -89,11 +90,6 @@ public final class Tensor implements Value {
     memory.setPointer(CowMlx.At.TENSOR_SHAPE, arena.copy(shape));
     if (strides != null) memory.setPointer(CowMlx.At.TENSOR_STRIDES, arena.copy(strides));
     return memory;
-  }
-
-  Memory lower(Arena arena) {
-    long bytes = bytes();
-    return lower(arena, bytes == 0 ? null : elements(arena), bytes);
   }
 
   /** Where the elements are, or a copy of them. */

@@ -4,7 +4,7 @@ import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
 import java.util.List;
 
-/** What a run or a step is given: an array of the library's, or elements of the host's. */
+/** An input of a run or a step: an array of the library's, or elements of the host's. */
 public sealed interface Value permits NDArray, Tensor {
   /** The structs of values. */
   static Pointer lower(Arena arena, List<? extends Value> values) {
