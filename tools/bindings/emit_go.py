@@ -92,16 +92,12 @@ def names(public: Header) -> str:
     }
     lines = []
     for name, (about, entries) in tables.items():
-        lines += ["", f"// {name} is {about}.", f"var {name} = map[string]string{{"]
-        lines += [f'\t"{key}": "{value}",' for key, value in entries.items()]
-        lines += ["}"]
-    lines += [
-        "",
-        "// statusNames are the names of statuses.",
-        "var statusNames = map[Status]string{",
-    ]
-    lines += [f'\t{status_name(name)}: "{name}",' for name in public.statuses]
-    return "\n".join([*aligned(lines), "}", ""])
+        pairs = (f'"{key}": "{value}",' for key, value in entries.items())
+        lines += block(f"// {name} is {about}.\nvar {name} = map[string]string{{", pairs)
+    named = (f'{status_name(name)}: "{name}",' for name in public.statuses)
+    about = "// statusNames are the names of statuses."
+    lines += block(f"{about}\nvar statusNames = map[Status]string{{", named)
+    return "\n".join([*aligned(lines), ""])
 
 
 def status_name(name: str) -> str:
@@ -112,24 +108,17 @@ def status_name(name: str) -> str:
 
 def functions(public: Header) -> str:
     """The functions of the library, which load() fills."""
+    functions = {each.name: each.signature for each in public.functions}
+    fields = (f"{local(name)} {signature(of, public)}" for name, of in functions.items())
     lines = [
         "",
         'import "unsafe"',
-        "",
-        "// api has the functions of cow_mlx.h.",
-        "var api struct {",
+        *block("// api has the functions of cow_mlx.h.\nvar api struct {", fields),
     ]
-    lines += [
-        f"\t{local(each.name)} {signature(each.signature, public)}" for each in public.functions
-    ]
-    lines += [
-        "}",
-        "",
-        "// symbols are their names in the library.",
-        "var symbols = map[string]any{",
-    ]
-    lines += [f'\t"{each.name}": &api.{local(each.name)},' for each in public.functions]
-    return "\n".join([*aligned(lines), "}", ""])
+    places = (f'"{name}": &api.{local(name)},' for name in functions)
+    about = "// symbols are their names in the library."
+    lines += block(f"{about}\nvar symbols = map[string]any{{", places)
+    return "\n".join([*aligned(lines), ""])
 
 
 def signature(of: Signature, public: Header) -> str:
@@ -157,45 +146,51 @@ def plain(type_: Type, public: Header, param: str = "") -> str:
 # ------------------------------------------------------------------------------ Constants
 
 
+def block(opening: str, entries: Iterable[str], closing: str = "}") -> list[str]:
+    """A declaration of several lines, below an empty one."""
+    return ["", *opening.split("\n"), *(f"\t{entry}" for entry in entries), closing]
+
+
 def constants(public: Header) -> str:
     """Statuses, dtypes and the lists of constants, each a type."""
-    macros = public.macros
-    lines = ["", "// The header that this was generated from.", "const ("]
-    lines += [f'\tVersion = "{macros[hosts.MACROS + "VERSION"]}"']
-    lines += [f"\tABIVersion = {macros[hosts.MACROS + 'ABI_VERSION']}"]
-    lines += [f"\tMaxRank = {macros[hosts.MACROS + 'MAX_RANK']}", ")", ""]
-    lines += ["// A Status is what a call returns.", "type Status int32", "", "const ("]
-    for name, value in public.statuses.items():
-        lines.append(f"\t{status_name(name)} Status = {value}")
-    lines += [")", "", "// A Dtype is a type of elements: 16-bit floats are their bits."]
-    lines += ["type Dtype int32", "", "const ("]
-    lines += [f"\t{pascal(n)} Dtype = {value}" for n, (value, _) in public.dtypes.items()]
-    lines += [")", "", "var dtypeNames = map[Dtype]string{"]
-    lines += [f'\t{pascal(name)}: "{name.lower()}",' for name in public.dtypes]
-    lines += ["}", "", "var dtypeBytes = map[Dtype]int64{"]
-    lines += [f"\t{pascal(name)}: {size}," for name, (_, size) in public.dtypes.items()]
-    lines += ["}"]
+    dtypes = {pascal(name): (name.lower(), *pair) for name, pair in public.dtypes.items()}
+    macros = [
+        f'Version = "{public.macros[hosts.MACROS + "VERSION"]}"',
+        f"ABIVersion = {public.macros[hosts.MACROS + 'ABI_VERSION']}",
+        f"MaxRank = {public.macros[hosts.MACROS + 'MAX_RANK']}",
+    ]
+    lines = block("// The header that this was generated from.\nconst (", macros, ")")
+    statuses = (f"{status_name(name)} Status = {value}" for name, value in public.statuses.items())
+    lines += ["", "// A Status is what a call returns.", "type Status int32"]
+    lines += block("const (", statuses, ")")
+    lines += [
+        "",
+        "// A Dtype is a type of elements: 16-bit floats are their bits.",
+        "type Dtype int32",
+    ]
+    lines += block("const (", (f"{n} Dtype = {value}" for n, (_, value, _) in dtypes.items()), ")")
+    named = (f'{name}: "{text}",' for name, (text, *_) in dtypes.items())
+    lines += block("var dtypeNames = map[Dtype]string{", named)
+    sizes = (f"{name}: {size}," for name, (*_, size) in dtypes.items())
+    lines += block("var dtypeBytes = map[Dtype]int64{", sizes)
     for group, values in hosts.enumerations(public).items():
-        type_ = ENUMS[group]
-        prefix = PREFIXES.get(group, type_)
-        lines += [
-            "",
-            f"// {type_} is of COW_MLX_{group}_."
-            if group != "FLAGS"
-            else "// Flags are of tokenizing and detokenizing; they can be combined.",
-        ]
-        lines += [f"type {type_} int32", "", "const ("]
-        lines += [f"\t{prefix}{pascal(name)} {type_} = {value}" for name, value in values.items()]
-        lines += [")"]
-        if group != "FLAGS":
-            lines += ["", f"var names{type_} = map[{type_}]string{{"]
-            lines += [f'\t{prefix}{pascal(name)}: "{name.lower()}",' for name in values]
-            lines += [
-                "}",
-                "",
-                f"func (value {type_}) String() string {{ return names{type_}[value] }}",
-            ]
+        lines += enumeration(group, values)
     return "\n".join([*aligned(lines), ""])
+
+
+def enumeration(group: str, values: dict[str, int]) -> Iterable[str]:
+    """A list of constants as a type; flags have no names, since they can be combined."""
+    type_ = ENUMS[group]
+    own = {name: f"{PREFIXES.get(group, type_)}{pascal(name)}" for name in values}
+    about = f"{type_} is of COW_MLX_{group}_."
+    if group == "FLAGS":
+        about = "Flags are of tokenizing and detokenizing; they can be combined."
+    yield from ("", f"// {about}", f"type {type_} int32")
+    yield from block("const (", (f"{own[n]} {type_} = {value}" for n, value in values.items()), ")")
+    if group != "FLAGS":
+        named = (f'{constant}: "{name.lower()}",' for name, constant in own.items())
+        yield from block(f"var names{type_} = map[{type_}]string{{", named)
+        yield from ("", f"func (value {type_}) String() string {{ return names{type_}[value] }}")
 
 
 # -------------------------------------------------------------------------------- Structs
