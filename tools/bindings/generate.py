@@ -12,7 +12,9 @@ committed. ``setup.py`` writes the first three alone. Needs pycparser and a C pr
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,8 @@ BRIDGE = ROOT / "csrc/bridge.h"
 C = ROOT / "csrc/generated"
 PYTHON = ROOT / "cowmlx/generated"
 HOST = ROOT / "cowmlx/host/generated"
+REQUIREMENTS = ROOT / "tools/requirements"
+PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[\w.]+)(?:\s*;\s*(?P<marker>.+))?")
 
 
 def note(*sources: str) -> str:
@@ -120,7 +124,6 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_params,
         emit_rust,
     )
-    from tools.packaging import pins
 
     public = exported.public
     params = calls.params_structs(public)
@@ -140,10 +143,44 @@ def committed(exported: Exported) -> dict[Path, str]:
         rust / "cowmlx/src/names.rs": emit_params.rust_names(public, FROM_PUBLIC),
         rust / "cowmlx/src/params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
         rust / "cowmlx/src/operations/generated.rs": emit_rust.module(FROM_TABLE),
-        ROOT / "tools/requirements/runtime.txt": pins.runtime(ROOT, note("pyproject.toml")),
-        ROOT / "tools/requirements/constraints.txt": pins.constraints(ROOT),
+        ROOT / "tools/requirements/runtime.txt": runtime_pins(),
+        ROOT / "tools/requirements/constraints.txt": constraints(),
         ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),
     }
+
+
+def dependencies() -> list[str]:
+    """Return the requirements of the library, as pyproject.toml has them."""
+    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for requirement in found:
+        if not PIN.fullmatch(requirement):
+            raise ValueError(f"pyproject.toml: {requirement!r} is not pinned")
+    return found
+
+
+def runtime_pins() -> str:
+    """Return the text of runtime.txt: the library's requirements, for pip."""
+    return "".join(f"{line}\n" for line in [f"# {note('pyproject.toml')}", *dependencies()])
+
+
+def constraints() -> str:
+    """Return the text of constraints.txt, with the versions of pyproject.toml and the lists."""
+    lists = [REQUIREMENTS / name for name in ("build.txt", "docs.txt", "tools.txt")]
+    lines = [line for path in lists for line in path.read_text().splitlines()]
+    pins = [pin for line in [*lines, *dependencies()] if (pin := PIN.fullmatch(line))]
+    versions = {canonical(pin["name"]): pin["version"] for pin in pins}
+
+    def pinned(line: re.Match[str]) -> str:
+        version = versions.get(canonical(line["name"]), line["version"])
+        return line[0].replace(f"=={line['version']}", f"=={version}")
+
+    text = (REQUIREMENTS / "constraints.txt").read_text()
+    return re.sub(rf"^{PIN.pattern}$", pinned, text, flags=re.M)
+
+
+def canonical(name: str) -> str:
+    """Return the one spelling by which names of a package compare."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def stale(files: dict[Path, str]) -> list[Path]:
