@@ -1,8 +1,7 @@
 // Arrays of numbers, which live in the library.
 import { call, handleOf, wait } from "./calls.js";
-import { checked, checkedCall } from "./checks.js";
 import { DTYPES, MAX_RANK, STATUSES, STRUCTS } from "./generated/declarations.js";
-import { refuse, CowMlxError } from "./errors.js";
+import { CowMlxError, checked, checkedCall, refuse } from "./errors.js";
 import { Handle } from "./handle.js";
 import { Arena, asTensor, dtypeName, elementsOf, read, sizeOf, writeTensor } from "./memory.js";
 import { failure, native } from "./native.js";

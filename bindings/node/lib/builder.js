@@ -1,6 +1,5 @@
 // Programs written as calls: values, and the operations that make them.
-import { by, checked } from "./checks.js";
-import { CowMlxError, camel, refuse } from "./errors.js";
+import { CowMlxError, by, camel, checked, refuse } from "./errors.js";
 import { Program } from "./program.js";
 
 /** A value of a program that is being written. */

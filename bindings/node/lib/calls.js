@@ -1,8 +1,7 @@
 // Calls by their names: arguments are converted to C and results are read by the roles of the
 // parameters, which are generated from the header.
 import { PARAMETERS, ROLES, STATUSES, STRUCTS } from "./generated/declarations.js";
-import { ofCallback } from "./checks.js";
-import { CowMlxError, ownParameter, refuse } from "./errors.js";
+import { CowMlxError, ofCallback, ownParameter, refuse } from "./errors.js";
 import { Listener } from "./listeners.js";
 import { Arena, number, read, readStruct, write, writeValues } from "./memory.js";
 import { failure, native } from "./native.js";

@@ -1,9 +1,8 @@
 // Contexts: sequences of tokens with their caches.
 import koffi from "koffi";
 import { call, handleOf, wait } from "./calls.js";
-import { checked } from "./checks.js";
 import { STATUSES, STRUCTS } from "./generated/declarations.js";
-import { CowMlxError, refuse } from "./errors.js";
+import { CowMlxError, checked, refuse } from "./errors.js";
 import { follow, leave } from "./follow.js";
 import { Handle } from "./handle.js";
 import { jsonOf, readStruct, write } from "./memory.js";

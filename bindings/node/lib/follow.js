@@ -2,9 +2,8 @@
 import fs from "node:fs";
 import net from "node:net";
 import { call, isThere, wait } from "./calls.js";
-import { by } from "./checks.js";
 import { CALLS } from "./generated/declarations.js";
-import { CowMlxError } from "./errors.js";
+import { CowMlxError, by } from "./errors.js";
 import { Listener } from "./listeners.js";
 
 const { O_NONBLOCK, O_RDONLY } = fs.constants;

@@ -1,8 +1,7 @@
 // Memory that C reads and writes: numbers, texts and structs by their layouts, and elements.
 import koffi from "koffi";
-import { checkKeys } from "./checks.js";
 import { DTYPES, ENUMERATIONS, STRUCTS } from "./generated/declarations.js";
-import { CowMlxError, camel, refuse, snake } from "./errors.js";
+import { CowMlxError, camel, checkKeys, refuse, snake } from "./errors.js";
 import { native } from "./native.js";
 
 const SIZE_MAX = 2n ** 64n - 1n;

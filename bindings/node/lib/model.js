@@ -1,8 +1,8 @@
 // Models: weights, tokenizer and chat template of one folder. LoRA and DoRA adapters of them.
 import { call, isThere, wait } from "./calls.js";
-import { checked } from "./checks.js";
 import { Context } from "./context.js";
 import { ENUMERATIONS } from "./generated/declarations.js";
+import { checked } from "./errors.js";
 import { Handle, freeLater } from "./handle.js";
 import { Listener } from "./listeners.js";
 import { jsonOf } from "./memory.js";

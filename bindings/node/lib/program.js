@@ -1,10 +1,9 @@
 // Programs: computations on arrays, checked once and run many times.
 import { NDArray } from "./array.js";
 import { call, wait } from "./calls.js";
-import { checked } from "./checks.js";
 import { Handle } from "./handle.js";
 import { jsonOf } from "./memory.js";
-import { CowMlxError } from "./errors.js";
+import { CowMlxError, checked } from "./errors.js";
 
 /** A program. */
 export class Program extends Handle {

@@ -1,7 +1,6 @@
 // The runtime: it is started before all else, and stopped.
 import { call } from "./calls.js";
-import { by, checkedCall, checked } from "./checks.js";
-import { refuse } from "./errors.js";
+import { by, checked, checkedCall, refuse } from "./errors.js";
 import { Listener } from "./listeners.js";
 import { native } from "./native.js";
 

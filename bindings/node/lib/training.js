@@ -1,8 +1,7 @@
 // Trainings of programs and language models.
 import { NDArray } from "./array.js";
 import { call, wait } from "./calls.js";
-import { checked } from "./checks.js";
-import { refuse } from "./errors.js";
+import { checked, refuse } from "./errors.js";
 import { Handle } from "./handle.js";
 import { Adapter } from "./model.js";
 
