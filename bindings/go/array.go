@@ -202,7 +202,7 @@ func SaveArrays(path string, arrays map[string]*Array) error {
 	return l.call(func() int32 { return api.arraysSave(file, given, handles, uintptr(len(list))) })
 }
 
-// ArraysInfo tells what a safetensors file holds: cow_mlx_arrays_info().
+// ArraysInfo describes a safetensors file: cow_mlx_arrays_info().
 func ArraysInfo(path string) (map[string]any, error) {
 	l := &lowering{}
 	file := l.text("path", path)
@@ -252,7 +252,7 @@ func DtypeOf[T Element]() Dtype {
 // String is a dtype's name, such as "float32".
 func (d Dtype) String() string { return dtypeNames[d] }
 
-// A Value is what a run or a step is given: an Array, or a Tensor.
+// A Value is an input of a run or a step: an Array, or a Tensor.
 type Value interface{ lowered(l *lowering) cValue }
 
 // A Tensor is a view of a slice, whose elements are used where they are.

@@ -13,7 +13,7 @@ type Context struct {
 	following atomic.Pointer[wake] // of the follower of the last call
 }
 
-// A Checkpoint is what a context held at one moment.
+// A Checkpoint has the tokens and the cache that a context held at one moment.
 type Checkpoint struct{ object }
 
 // A Candidate is a token and its log probability.
@@ -29,12 +29,12 @@ func (c *Context) Info() (map[string]any, error) {
 	})
 }
 
-// Cancel ends what the context is doing; for any goroutine. It stays usable.
+// Cancel ends the call that runs on the context, which stays usable; for any goroutine.
 func (c *Context) Cancel() error { return canceled(c.handle(), "context", c.cancel) }
 
 func (c *Context) cancel() int32 { return api.contextCancel(c.handle()) }
 
-// Fork opens a context that holds what this one holds.
+// Fork opens a copy of the context, with its tokens and cache.
 func (c *Context) Fork() (*Context, error) {
 	fork := &Context{}
 	return fork, opened(&fork.object, &api.contextFree, func(out *int32) error {
@@ -68,7 +68,7 @@ func (c *Context) trim(ctx context.Context, count uint64, trim *func(int32, uint
 	return uint64(trimmed), err
 }
 
-// Checkpoint keeps what the context holds, to come back to it.
+// Checkpoint keeps the context's tokens and cache, to come back to them.
 func (c *Context) Checkpoint() (*Checkpoint, error) {
 	held := &Checkpoint{}
 	return held, opened(&held.object, &api.checkpointFree, func(out *int32) error {
@@ -76,17 +76,17 @@ func (c *Context) Checkpoint() (*Checkpoint, error) {
 	})
 }
 
-// Rewind makes the context hold what it held at a checkpoint.
+// Rewind restores the tokens and the cache of a checkpoint.
 func (c *Context) Rewind(to *Checkpoint) error {
 	return try(func() int32 { return api.contextRewind(c.handle(), to.handle()) })
 }
 
-// Save writes what the context holds to a file.
+// Save writes the context's tokens and cache to a file.
 func (c *Context) Save(ctx context.Context, path string) error {
 	return c.withFile(ctx, path, &api.contextSave)
 }
 
-// Load makes the context hold what one has saved.
+// Load loads the tokens and the cache that a context has saved.
 func (c *Context) Load(ctx context.Context, path string) error {
 	return c.withFile(ctx, path, &api.contextLoad)
 }
@@ -124,7 +124,7 @@ func (c *Context) Logprobs() ([]Candidate, error) {
 	return found, err
 }
 
-// Logits are the model's behind the last token.
+// Logits are the model's after the last token.
 func (c *Context) Logits() ([]float32, error) {
 	return fill[float32](1<<18, 1, func(logits unsafe.Pointer, capacity uintptr, count *uintptr) int32 {
 		return api.contextLogits(c.handle(), logits, capacity, count)

@@ -68,7 +68,7 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
-// ours is what the names of this package's functions begin with.
+// ours is the prefix of the names of this package's functions.
 var ours = func() string {
 	pc, _, _, _ := runtime.Caller(0)
 	name := runtime.FuncForPC(pc).Name()
@@ -99,7 +99,7 @@ func operation() (found string) {
 	}
 }
 
-// exported is "Context.Generate" of "(*Context).Generate.func1"; "" of what hosts cannot call.
+// exported is "Context.Generate" of "(*Context).Generate.func1"; "" of functions that hosts cannot call.
 func exported(name string) string {
 	name, _, _ = strings.Cut(name, "[")
 	var words []string

@@ -104,7 +104,7 @@ func (f *follower[T]) next(hears *lowering) (item T, err error) {
 	return item, err
 }
 
-// settle cancels what has not ended, and waits for its end: the context is busy until then.
+// settle cancels a call that has not ended, and waits for its end: the context is busy until then.
 func (f *follower[T]) settle() {
 	if !f.ended && f.context.following.Load() == f.wake {
 		f.context.cancel()
@@ -235,7 +235,7 @@ type wake struct {
 }
 
 // newWake reads a copy of the descriptor, since the library closes its own. Its owner must still
-// be open behind this, or the number may be another's.
+// be open after this, or the number may be another's.
 func newWake(fd int32) (*wake, error) {
 	syscall.ForkLock.RLock()
 	own, err := syscall.Dup(int(fd))

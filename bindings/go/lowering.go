@@ -127,7 +127,7 @@ func (l *lowering) count(name string, count *uintptr, length int) {
 	*count = uintptr(length)
 }
 
-// call makes the call. A callback's panic continues behind it.
+// call makes the call. A callback's panic continues after it.
 func (l *lowering) call(run func() int32) error {
 	defer l.close()
 	if l.err != nil {
@@ -137,14 +137,14 @@ func (l *lowering) call(run func() int32) error {
 	if l.panicked != nil {
 		panic(l.panicked)
 	}
-	if l.err != nil { // of what a callback has given
+	if l.err != nil { // of the result of a callback
 		return by(operation(), l.err)
 	}
 	return err
 }
 
 // Functions that hear of a call while it runs, on its goroutine. Returning false cancels the call; a
-// panic does, too, and continues behind it. They must not end their goroutine (runtime.Goexit).
+// panic does, too, and continues after it. They must not end their goroutine (runtime.Goexit).
 type (
 	LogFunc      func(level LogLevel, message string)
 	ProgressFunc func(fraction float32, stage string) bool
@@ -178,7 +178,7 @@ var (
 	last      atomic.Uintptr
 )
 
-// id is what C tells with each callback.
+// id is the user data of each callback.
 func (l *lowering) id() uintptr {
 	if l.number == 0 {
 		l.number = last.Add(1)
@@ -193,7 +193,7 @@ func (l *lowering) close() {
 	}
 }
 
-// answer asks who listens. A panic must not pass through C, whose call would never end.
+// answer asks the host's function. A panic must not pass through C, whose call would never end.
 func answer(id uintptr, ask func(on *functions) bool) (more bool) {
 	found, _ := listeners.Load(id)
 	l := found.(*lowering)

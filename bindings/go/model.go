@@ -30,7 +30,7 @@ func LoadModel(ctx context.Context, path string, params *ModelParams) (*Model, e
 	})
 }
 
-// InspectModel tells what is in a folder without loading it: cow_mlx_model_inspect().
+// InspectModel describes a model's folder without loading it: cow_mlx_model_inspect().
 func InspectModel(path string, kvBits int32) (map[string]any, error) {
 	l := &lowering{}
 	name := l.text("path", path)

@@ -1,4 +1,4 @@
-// Stream what a model makes of a text, then again and stop half-way: go run . LIBRARY MODEL TEXT
+// Stream the continuation of a text, then again and stop half-way: go run . LIBRARY MODEL TEXT
 //
 // LIBRARY is what `python -m cowmlx library` prints, or that of `make install`. No C compiler is
 // needed: purego opens the library at run time.

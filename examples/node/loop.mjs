@@ -32,7 +32,7 @@ function threadTime() {
   return Number(time[0]) * 1000 + Number(time[1]) / 1e6;
 }
 
-// How late a timer is, again and again, while work goes on, and what the thread did meanwhile.
+// How late a timer is, again and again, while work goes on, and the thread's processor time.
 async function watched(work) {
   const late = [], worked = [];
   let last = performance.now(), before = threadTime();

@@ -1,4 +1,4 @@
-// Stream what a model makes of a text, then again and stop half-way:
+// Stream the continuation of a text, then again and stop half-way:
 //   npm ci && node stream.mjs LIBRARY MODEL TEXT
 // LIBRARY is what `python -m cowmlx library` prints, or that of `make install`.
 import { Model, Runtime, useLibrary } from "cowmlx";

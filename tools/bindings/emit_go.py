@@ -1,4 +1,4 @@
-"""Writes what the Go binding repeats of the header: functions, constants, structs and params.
+"""Writes the parts of the Go binding that repeat the header: functions, constants and structs.
 
 C's structs are structs of Go with the same layout. Params that hosts fill are other ones, with
 slices, strings and functions, which lower to them.
@@ -28,7 +28,7 @@ TYPES = {
 }
 # Parameters that receive one number; others are buffers.
 ONE = ("out", "length", "count", "trimmed", "dims", "labels", "dtype", "rank")
-# What hosts are given of structs that C fills; of a piece also its text.
+# Structs that C fills and hosts read; a piece also has its text.
 RECORDS = {"piece": ("Text string // whole UTF-8 characters",), "stats": (), "training_event": ()}
 RECORDS |= {"event": ()}
 ENUMS = {
@@ -44,7 +44,7 @@ ENUMS = {
     "FLAGS": "Flags",
     "SPLIT": "Split",
 }
-# What constants begin with, where their type's name would be too long.
+# Prefixes of constants whose type's name would be too long.
 PREFIXES = {"EVENT": "Event", "TRAINING": "Training", "FIT": "Fit", "LOG": "Log", "FLAGS": ""}
 INITIALS = {"json": "JSON", "gbnf": "GBNF", "cls": "CLS", "kv": "KV", "xtc": "XTC", "int8": "Int8"}
 
@@ -69,7 +69,7 @@ PARAMETERS |= {"options_json": "options", "attributes_json": "attributes"}
 
 
 def names(public: Header) -> str:
-    """What calls, fields, parameters and constants of C are called, for errors."""
+    """The names of calls, fields, parameters and constants in Go, for errors."""
     fields = own_names.fields(public)
     parameters = {
         name: PARAMETERS.get(name, field_name(name))
@@ -197,7 +197,7 @@ def enumeration(group: str, values: dict[str, int]) -> Iterable[str]:
 
 
 def structs(public: Header) -> str:
-    """C's structs, and what hosts are given of those that C fills."""
+    """C's structs, and the exported forms of those that C fills."""
     lines = ["", 'import "unsafe"']
     for layout in hosts.layouts(public):
         lines += ["", f"type {c_name(layout)} struct {{"]

@@ -1,4 +1,4 @@
-"""Writes what the Java binding repeats of the header: functions, constants, params and results.
+"""Writes the parts of the Java binding that repeat the header: functions, constants and structs.
 
 A struct of params is a class whose setters write into memory at the layout's places; one that C
 fills is a record.
@@ -30,7 +30,7 @@ TYPES = {
 }
 ACCESS = {"boolean": "Byte", "int": "Int", "long": "Long", "float": "Float", "double": "Double"}
 
-# What C fills, and what its record has besides, which comes from elsewhere.
+# Structs that C fills, with the further components of their records.
 RECORDS = {"piece": ("String text",), "stats": (), "event": (), "training_event": ()}
 ENUMS = {
     "LOG": "LogLevel",
@@ -75,7 +75,7 @@ PARAMETERS = {"timeout_ms": "milliseconds", "spec_json": "spec", "attributes_jso
 
 
 def names(public: Header) -> str:
-    """What calls, fields and parameters of C are called, for errors."""
+    """The names of calls, fields and parameters in Java, for errors."""
     fields = {name: camel(name) for name in own_names.fields(public) if "_" in name}
     parameters = {name: camel(name) for name in own_names.parameters(public)} | PARAMETERS
     calls = own_names.calls(own_names.JAVA, public)
@@ -139,7 +139,7 @@ def signature(name: str, of: Signature, public: Header, callback: bool = False) 
 
 
 def plain(type_: Type, public: Header) -> str:
-    """The type of a parameter: whatever is a pointer in C is one here."""
+    """The type of a parameter; every pointer of C is a Pointer."""
     callbacks = {alias.name for alias in callback_types(public)}
     if type_.pointers or type_.name in callbacks:
         return "Pointer"
@@ -232,7 +232,7 @@ def setter(name: str, each: Member, places: dict[str, int]) -> list[str]:
 
 
 def is_set(each: Member) -> bool:
-    """Whether hosts set a member: not sizes, counts and what is a callback's."""
+    """Whether hosts set a member: not sizes, counts and user data."""
     return not (each.name.endswith(("_count", "user_data")) or each.name == "struct_size")
 
 

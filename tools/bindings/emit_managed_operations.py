@@ -70,7 +70,7 @@ def js_function(row: Operation) -> str:
 
 
 def helper(row: Operation) -> str:
-    """What a function of JavaScript calls: with a builder, or with the one of its values."""
+    """The function that one of JavaScript calls: with a builder, or with its values' builder."""
     kind = "Node" if one(row) else "Nodes"
     return f"make{kind}" if not row.inputs else f"add{kind}"
 
@@ -193,7 +193,7 @@ def required(row: Operation) -> Sequence[Attribute]:
 
 
 def comment(row: Operation, with_attributes: bool = True) -> str:
-    """What is said of an operation."""
+    """The comment of an operation."""
     told = f"; gives {', '.join(row.outputs)}" if len(row.outputs) > 1 else ""
     named = ", ".join(f"{each.name} ({each.kind})" for each in row.attributes)
     known = f". Attributes: {named}" if named and with_attributes else ""

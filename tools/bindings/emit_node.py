@@ -1,4 +1,4 @@
-"""Writes the declarations of the Node.js binding: what its calls take and give, and where.
+"""Writes the declarations of the Node.js binding: prototypes, roles and layouts.
 
 They are data, which bindings/node/lib/calls.js reads: a call is lowered by the roles of its
 parameters, a struct is written by its layout.
@@ -15,7 +15,7 @@ from tools.bindings.calls import PREFIX, Role, callback_types
 from tools.bindings.calls import read as read_calls
 from tools.bindings.header import Function, Header, Signature, Type
 
-# Every pointer is an address, which calls.js makes; what comes back as text is read at once.
+# Every pointer is an address, which calls.js makes; text that is returned is read at once.
 TEXT = Type("char", ("*",), True)
 GIVEN = ("piece", "stats", "training_event")  # structs that calls give
 
@@ -88,7 +88,7 @@ def types(public: Header, generated: str) -> str:
 
 
 def is_shown(member: hosts.Member, layout: hosts.Layout) -> bool:
-    """Whether JavaScript has a member; others follow from what is given."""
+    """Whether JavaScript has a member; the binding sets sizes and counts."""
     counts = {each.count for each in layout.members}
     return member.name not in {"struct_size", *counts} and member.kind != "pointer"
 

@@ -171,7 +171,7 @@ async function save(path, arrays) {
 }
 
 /**
- * What a safetensors file holds: see cow_mlx_arrays_info().
+ * The contents of a safetensors file: see cow_mlx_arrays_info().
  * @param {string} path
  * @returns {Promise<any>}
  */

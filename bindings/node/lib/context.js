@@ -21,7 +21,7 @@ const ROOM = 256;
  * @property {string} finish
  */
 
-/** What a context held at one moment. */
+/** The tokens and the cache that a context held at one moment. */
 export class Checkpoint extends Handle {
   /** @param {number} handle */
   constructor(handle) {
@@ -178,12 +178,12 @@ export class Context extends Handle {
     return handle;
   }
 
-  /** End what the context is doing. It stays usable. */
+  /** End the call that runs on the context, which stays usable. */
   cancel() {
     call("context_cancel", { context: this });
   }
 
-  /** Open a context that holds what this one holds. */
+  /** Open a copy of the context, with its tokens and cache. */
   fork() {
     return new Context(call("context_fork", { context: this }).out);
   }
@@ -221,7 +221,7 @@ export class Context extends Handle {
     return (await wait("context_trim_front", { context: this, count }, { signal })).trimmed;
   }
 
-  /** Keep what the context holds, to come back to it. */
+  /** Keep the context's tokens and cache, to come back to them. */
   checkpoint() {
     return new Checkpoint(call("context_checkpoint", { context: this }).out);
   }
@@ -235,7 +235,7 @@ export class Context extends Handle {
   }
 
   /**
-   * Write what the context holds to a file.
+   * Write the context's tokens and cache to a file.
    * @param {string} path
    * @param {{signal?: AbortSignal}} [options]
    */
@@ -244,7 +244,7 @@ export class Context extends Handle {
   }
 
   /**
-   * Hold what a context has saved.
+   * Load the tokens and the cache that a context has saved.
    * @param {string} path
    * @param {{signal?: AbortSignal}} [options]
    */
@@ -269,7 +269,7 @@ export class Context extends Handle {
     return Array.from(tokens, (token, i) => ({ token, logprob: logprobs[i] }));
   }
 
-  /** The model's logits behind the last token. @returns {Float32Array} */
+  /** The model's logits after the last token. @returns {Float32Array} */
   logits() {
     return call("context_logits", { context: this }, { capacity: 1 << 18 }).logits;
   }
@@ -311,7 +311,7 @@ class Pieces {
   }
 }
 
-// What a chat is given: `chat` has options of the template, which are JSON.
+// Arguments of a chat: `chat` has options of the template, which are JSON.
 function conversation(messages, chat, params) {
   if (chat !== undefined && (typeof chat !== "object" || chat === null || Array.isArray(chat))) {
     refuse("chat", chat, "an object, such as { tools }", "wrong_type");

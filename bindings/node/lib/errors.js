@@ -42,7 +42,7 @@ export class CowMlxError extends Error {
 export const snake = (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 export const camel = (name) => name.replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
 
-/** What a parameter of C is called here. */
+/** The name of a parameter of C in this binding. */
 export const ownParameter = (name) => camel(name.replace(/_json$/, "").replace("timeout_ms", "milliseconds"));
 
 const fields = Object.entries(STRUCTS).filter(([name]) => name.endsWith("_params"));
@@ -122,7 +122,7 @@ function read(signature) {
 }
 
 /**
- * Make methods name themselves in their errors, and refuse what they do not take.
+ * Make methods name themselves in their errors, and refuse wrong arguments.
  * @param {any} owner  a class's prototype, or a class with static methods
  * @param {string} noun  what the errors say before the method's name
  * @param {Record<string, string>} signatures  by the names of methods

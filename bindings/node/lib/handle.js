@@ -19,7 +19,7 @@ function free([kind, handle]) {
     call(`${kind}_free`, { [kind]: handle });
   } catch (error) {
     if (!(error instanceof CowMlxError)) throw error;
-    // The runtime was stopped, which freed it, or what it belonged to was freed.
+    // The runtime was stopped, or its owner was freed, which freed it.
   }
 }
 

@@ -138,7 +138,7 @@ export class Arena {
 // Options that model.chatPrompt() and chat: {...} take, and chat() itself does not.
 const TEMPLATE = /^(tools?|tool_?choice|enable_?thinking|add_?generation_?prompt|continue_?final_?message|reasoning\w*)$/i;
 
-/** The JSON of what a host gives. */
+/** The JSON of a host's value. */
 export function jsonOf(value, name) {
   try {
     const text = JSON.stringify(value);

@@ -47,7 +47,7 @@ export class Model extends Handle {
   }
 
   /**
-   * Tell what is in a folder without loading it: see cow_mlx_model_inspect().
+   * Describe a model's folder without loading it: see cow_mlx_model_inspect().
    * @param {string} path
    * @param {{kvBits?: number}} [options]
    * @returns {Promise<any>}

@@ -69,7 +69,7 @@ export class Program extends Handle {
   }
 
   /**
-   * The names of what a run takes, inputs and parameters, and of what it gives.
+   * The names of the inputs and parameters that a run takes, and of its outputs.
    * @returns {{inputs: string[], outputs: string[]}}
    */
   get names() {

@@ -9,7 +9,7 @@ import { libraryPath } from "./native.js";
 const MOST_HEARD = 128;
 
 const idle = [];
-const running = new Set(); // what cancels each call
+const running = new Set(); // the calls, with their cancels
 const waiting = [];
 let heard = 0;
 
@@ -17,7 +17,7 @@ let heard = 0;
  * Make a call on another thread.
  * @param {string} name
  * @param {unknown[]} args  numbers and addresses
- * @param {{cancel?: () => void, isHeard?: boolean, signal?: AbortSignal}} [options]  what cancels it,
+ * @param {{cancel?: () => void, isHeard?: boolean, signal?: AbortSignal}} [options]  its cancel,
  *     and before its turn the signal; whether it has callbacks
  * @returns {Promise<{status: number, failure: object | null}>}
  */

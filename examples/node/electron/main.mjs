@@ -7,7 +7,7 @@ import { Model, Runtime, useLibrary } from "cowmlx";
 
 const [library, path] = process.argv.slice(-2);
 const here = (name) => fileURLToPath(new URL(name, import.meta.url));
-const running = new Map(); // by the window and the number that it gave: what cancels
+const running = new Map(); // by the window and its number of the question: the canceler
 
 // A window asks with the whole conversation, and hears of each part of the answer.
 function answer(contexts, model) {

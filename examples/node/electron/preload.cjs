@@ -1,8 +1,8 @@
-// What the window may ask of the main process, and nothing else.
+// All that the window may ask of the main process.
 const { contextBridge, ipcRenderer } = require("electron");
 
 let last = 0;
-const parts = new Map(); // by question: who hears of its answer
+const parts = new Map(); // by question: the listener of its answer
 
 ipcRenderer.on("part", (_, { id, ...part }) => parts.get(id)?.(part));
 

@@ -8,7 +8,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 
 /**
- * Stream what a model makes of a text, then again and stop half-way.
+ * Stream the continuation of a text, then again and stop half-way.
  *
  * <pre>mvn -q compile exec:java -Dexec.args="LIBRARY MODEL 'TEXT'"</pre>
  *

@@ -187,12 +187,12 @@ public final class Context extends Handle {
     return Arena.opened((arena, out) -> Api.get().cow_mlx_context_wake_fd(handle(), out));
   }
 
-  /** Ends what the context is doing; for any thread. It stays usable. */
+  /** Ends the call that runs on the context, which stays usable; for any thread. */
   public void cancel() {
     checkCancel(Api.get().cow_mlx_context_cancel(handle()));
   }
 
-  /** Opens a context that holds what this one holds. */
+  /** Opens a copy of the context, with its tokens and cache. */
   public Context fork() {
     return new Context(
         Arena.opened((arena, out) -> Api.get().cow_mlx_context_fork(handle(), out)));
@@ -221,7 +221,7 @@ public final class Context extends Handle {
         (arena, out) -> Api.get().cow_mlx_context_trim_front(handle(), count, out));
   }
 
-  /** Keeps what the context holds, to come back to it. */
+  /** Keeps the context's tokens and cache, to come back to them. */
   public Checkpoint checkpoint() {
     return new Checkpoint(
         Arena.opened((arena, out) -> Api.get().cow_mlx_context_checkpoint(handle(), out)));
@@ -233,12 +233,12 @@ public final class Context extends Handle {
         Given.open(checkpoint, "checkpoint")));
   }
 
-  /** Writes what the context holds to a file. */
+  /** Writes the context's tokens and cache to a file. */
   public void save(String path) {
     Arena.call(arena -> Api.get().cow_mlx_context_save(handle(), arena.string(path, "path")));
   }
 
-  /** Holds what a context has saved. */
+  /** Loads the tokens and the cache that a context has saved. */
   public void load(String path) {
     Arena.call(arena -> Api.get().cow_mlx_context_load(handle(), arena.string(path, "path")));
   }
@@ -269,7 +269,7 @@ public final class Context extends Handle {
     }
   }
 
-  /** The model's logits behind the last token. */
+  /** The model's logits after the last token. */
   public float[] logits() {
     return Fill.floats(1 << 18, 1, (logits, room, count) ->
         Api.get().cow_mlx_context_logits(handle(), logits, room, count));

@@ -136,7 +136,7 @@ final class Given {
         Map.of("argument", name));
   }
 
-  /** A list, and what is in it, none of which may be null. */
+  /** A list that must not be null, nor an element of it. */
   static <T, L extends Collection<T>> L all(L values, String name) {
     int at = 0;
     for (T each : given(values, name)) given(each, name + "[" + at++ + "]");

@@ -270,7 +270,7 @@ final class Wakes {
     ForkJoinPool.commonPool().execute(look);
   }
 
-  /** Lets all look that wait: what they wait for was freed. */
+  /** Lets all waiters look: the runtime was stopped. */
   static void raiseAll() {
     List<Runnable> looks;
     synchronized (WAITING) {

@@ -11,8 +11,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 
 /**
- * Hears the callbacks of one call. What a function throws cancels the call and is thrown again
- * behind it; where the thread has been interrupted, the call is cancelled, too.
+ * Hears the callbacks of one call. An exception of a function cancels the call and is thrown
+ * again after it; if the thread has been interrupted, the call is cancelled, too.
  */
 public final class Listener implements AutoCloseable {
   /** How a load advances; false cancels it. */
@@ -84,25 +84,25 @@ public final class Listener implements AutoCloseable {
 
   Listener() {}
 
-  /** What C is given to call. */
+  /** The address that C calls. */
   Pointer hear(Kind kind, Object function) {
     functions.put(kind, function);
     LISTENERS.put(id, this);
     return CallbackReference.getFunctionPointer(TRAMPOLINES.get(kind));
   }
 
-  /** What C tells with each call. */
+  /** The user data of each callback. */
   Pointer id() {
     return Pointer.createConstant(id);
   }
 
-  /** Throws what a callback has thrown, or why the call failed. */
+  /** Throws the exception of a callback, or of the call if it failed. */
   void check(int status) {
     if (thrown != null) throw Listener.<RuntimeException>unchanged(thrown);
     CowMlxException.check(status);
   }
 
-  /** Also what no signature tells, as functions of other languages throw. */
+  /** Throws also checked exceptions that no signature declares: other languages do. */
   @SuppressWarnings("unchecked")
   private static <T extends Throwable> T unchanged(Throwable problem) throws T {
     throw (T) problem;

@@ -35,7 +35,7 @@ public final class Model extends Handle {
     return new Loading(path, params).begin();
   }
 
-  /** Tells what is in a folder without loading it: see cow_mlx_model_inspect(). */
+  /** Describes a model's folder without loading it: see cow_mlx_model_inspect(). */
   public static Map<String, Object> inspect(String path, int kvBits) {
     try (Arena arena = new Arena()) {
       Memory name = (Memory) arena.string(path, "path");

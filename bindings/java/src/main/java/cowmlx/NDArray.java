@@ -157,7 +157,7 @@ public final class NDArray extends Handle implements Value {
     }
   }
 
-  /** What a safetensors file holds: see cow_mlx_arrays_info(). */
+  /** The contents of a safetensors file: see cow_mlx_arrays_info(). */
   public static Map<String, Object> infoOf(String path) {
     try (Arena arena = new Arena()) {
       Pointer name = arena.string(path, "path");

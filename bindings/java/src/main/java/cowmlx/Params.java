@@ -27,7 +27,7 @@ public abstract class Params<T extends Params<T>> {
     this.init = init;
   }
 
-  /** The struct; what `first` sets is set before, and may be null, as `given`. */
+  /** The struct; the members of `first` are set before those of `given`. Both may be null. */
   static <T extends Params<T>> Pointer lower(Arena arena, Listener listener, T first, T given) {
     if (first == null && given == null) return null;
     Params<T> shown = given != null ? given : first;

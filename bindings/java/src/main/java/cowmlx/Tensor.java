@@ -73,7 +73,7 @@ public final class Tensor implements Value {
     return new Tensor(data, dtype, shape, Given.given(steps, "steps"), first);
   }
 
-  /** The struct. What C writes into copies, {@link #copyBack} brings to Java's arrays. */
+  /** The struct. C may write into copies, which {@link #copyBack} copies to Java's arrays. */
   Memory lower(Arena arena) {
     long bytes = bytes();
     if (strides != null && strides.length != shape.length) {
@@ -101,7 +101,7 @@ public final class Tensor implements Value {
     return arena.copy(data);
   }
 
-  /** Brings what C has written to a copy into the array that was copied. */
+  /** Copies the elements that C has written to the array. */
   void copyBack(Pointer memory) {
     if (data instanceof float[] floats) memory.read(0, floats, 0, floats.length);
     else if (data instanceof double[] doubles) memory.read(0, doubles, 0, doubles.length);
