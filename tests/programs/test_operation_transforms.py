@@ -11,6 +11,7 @@ from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, spec_of
 from cowmlx.programs.operations.row import OperationError, Spec
 from cowmlx.programs.operations.rules import name_of
+from cowmlx.programs.running.tracing import laid_out
 
 FLOATS = (mx.float32, mx.float64)
 STEP = 2e-3
@@ -151,7 +152,7 @@ def test_vectorized_rows_are_a_loop(row):
         def function(*live, there=there, many=many, attributes=attributes):
             given = list(many[0])
             for at, each in zip(there, live, strict=True):
-                given[at] = each
+                given[at] = laid_out(each)  # as programs do
             checks = row.checks(given, attributes) if row.checks else []
             return [*row.compute(given, attributes), *(check.found for check in checks)]
 
