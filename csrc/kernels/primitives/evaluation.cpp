@@ -34,7 +34,8 @@ using Clock = std::chrono::steady_clock;
 
 /* mlx counts a task for ten steps of a stream and waits from eleven tasks on, those of other
  * streams included. An operation takes about two steps, and one more for each input to be copied.
- * Operations on few elements end so soon that mlx may wait for them. */
+ * Operations on few elements end so soon that mlx may wait for them. A GPU's count a task for many
+ * operations, so they are started at once. */
 constexpr size_t PART_STEPS = 30;
 constexpr size_t FEW_ELEMENTS = 4096;
 constexpr size_t FEW_PER_STEP = 8;
@@ -108,7 +109,7 @@ class Evaluation {
    * held, so mlx can compute in place. */
   std::vector<mx::array> next_part() {
     std::vector<mx::array> ends;
-    std::unordered_set<uintptr_t> taken;
+    std::unordered_set<uintptr_t> taken, needed;
     const auto is_started = [&taken](const mx::array& array) {
       return array.status() != mx::array::Status::unscheduled || !array.has_primitive() ||
              taken.contains(array.id());
@@ -128,14 +129,14 @@ class Evaluation {
       } else {
         const mx::array array = std::move(place.array);
         path_.pop_back();
-        steps += steps_of(array);
+        if (array.primitive().device() == mx::Device::cpu) steps += steps_of(array);
         taken.insert(array.id());
         for (const mx::array& sibling : array.siblings()) taken.insert(sibling.id());
-        for (const mx::array& input : array.inputs())
-          std::erase_if(ends, [&](const mx::array& one) { return one.id() == input.id(); });
+        for (const mx::array& input : array.inputs()) needed.insert(input.id());
         ends.push_back(array);
       }
     }
+    std::erase_if(ends, [&](const mx::array& one) { return needed.contains(one.id()); });
     return ends;
   }
 
