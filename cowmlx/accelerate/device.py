@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import mlx.core as mx
-
 from cowmlx.errors import Unsupported
 from cowmlx.generated import constants
 from cowmlx.modules import modules_of
@@ -50,6 +48,8 @@ def is_quantized(network: Module) -> bool:
 
 def is_half(network: Module) -> bool:
     """Whether a network has matrices of 16 bits and none that are quantized."""
+    import mlx.core as mx
+
     from cowmlx.folders.weights import flatten
 
     if is_quantized(network):
@@ -95,6 +95,8 @@ def put_into(net: Module, form: Form) -> None:
         single.replace(net)
         linear.replace(net, int8=form.int8)
     elif form.quantized:
+        import mlx.core as mx
+
         net.set_dtype(mx.float32)
     switch.widen(net)
 
@@ -121,6 +123,8 @@ def form_for(net: Module, activations: int) -> Form:
     Raises:
         Unsupported: activations of eight bits are asked for, and nothing computes with them.
     """
+    import mlx.core as mx
+
     from cowmlx.accelerate import kernels
 
     on_cpu, why_not = mx.default_device().type == mx.cpu, "the device is no CPU"

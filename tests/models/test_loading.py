@@ -159,7 +159,7 @@ def test_memory_grows_group_by_group_and_is_released_on_close(folder: pathlib.Pa
     loading.close()
     gc.collect()
     mx.clear_cache()
-    assert mx.get_active_memory() == before
+    assert mx.get_active_memory() <= before
 
 
 def test_lazy_evaluates_nothing(folder: pathlib.Path) -> None:
@@ -184,7 +184,7 @@ def test_a_failed_load_leaves_nothing(llama: pathlib.Path) -> None:
         load(llama)
     gc.collect()
     mx.clear_cache()
-    assert mx.get_active_memory() == before
+    assert mx.get_active_memory() <= before
 
 
 def test_several_shards(llama: pathlib.Path) -> None:

@@ -22,14 +22,12 @@ EDITS = [
     ),
     (
         "cowmlx/generation/params.py",
-        "        self._check_sampling()\n",
-        """
-        self.temperature_scale: float = fields["temperature_scale"]
-        self._check("temperature_scale", self.temperature_scale > 0, "above 0")""",
+        '    "logprobs": (lambda',
+        '    "temperature_scale": (lambda own: own > 0, "above 0"),\n',
     ),
     (
         "cowmlx/generation/params.py",
-        "        self._check_dry()\n",
+        "        self._check_breakers()\n",
         "        self.temperature *= self.temperature_scale",
     ),
 ]

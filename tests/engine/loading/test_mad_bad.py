@@ -344,7 +344,7 @@ def test_packed_by_another_method(refused, request, family, method):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        ("blocks.norm", ["norm"]),
+        ("blocks.norm", ["RMSNorm"]),
         ("blocks.mlstm_0.mlstm_layer.q", ["blocks.mlstm_0.mlstm_layer.q.scales"]),
     ],
 )
