@@ -30,9 +30,9 @@ PATIENCE = 0.02
 """Seconds without turns of others that count as a pause."""
 # Micro-batches of so many seconds are waited for; during longer ones others have their turns.
 _SHORT = 0.004
-# When to start more of a micro-batch, or see that it is computed: after a part of the last one's
-# time, then after parts of the elapsed time, within bounds in seconds.
-_FIRST_LOOK, _LOOK, _MIN_LOOK, _MAX_LOOK = 1 / 2, 1 / 32, 5e-5, 1e-3
+# When to look whether a micro-batch is computed: after a part of the last one's time, then after
+# parts of the elapsed time, within bounds in seconds.
+_FIRST_LOOK, _LOOK, _MIN_LOOK, _MAX_LOOK = 1 / 2, 1 / 32, 5e-5, 5e-3
 _OPTIONS = ("seed", "clip_value", "clip_norm", "micro_batch", "skip_non_finite")
 
 
@@ -227,10 +227,8 @@ class TrainingRun(SteppedCall):
         if isinstance(value, list | Computation):
             self._computing = value if isinstance(value, Computation) else Computation(value)
             self.due = inf
-            if self._length > _SHORT:
-                self._computing.advance()
             expected = self._length if self._length < inf else 0.0
-            self._look = perf_counter() + min(_FIRST_LOOK * expected, _MAX_LOOK)
+            self._look = perf_counter() + _FIRST_LOOK * expected
         elif isinstance(value, Report):
             self._call.post_training(value)
         elif isinstance(value, Request):

@@ -257,6 +257,7 @@ class Training:
     def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
         objective = self.objective
         waiting = [*arrays, *(objective.flags() if isinstance(objective, Flagging) else [])]
+        mx.async_eval(waiting)
         yield waiting
         mx.eval(waiting)
         if isinstance(objective, Flagging):
