@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from cowmlx.errors import Unsupported
 from cowmlx.generated import constants
-from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ class Form(NamedTuple):
 
 def is_quantized(network: Module) -> bool:
     """Whether a network has quantized layers."""
+    from cowmlx.modules import modules_of
+
     return any("scales" in module for module in modules_of(network))
 
 
@@ -111,6 +112,7 @@ def take_out(net: Module) -> None:
         net: a copy of a network that was prepared, of which nothing is fused.
     """
     from cowmlx.accelerate import blocks, single
+    from cowmlx.modules import modules_of
 
     for module in modules_of(net):
         blocks.restore(module)
