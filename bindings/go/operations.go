@@ -1368,7 +1368,7 @@ func (builder *ProgramBuilder) RandomBernoulli(key any, attributes map[string]an
 	return builder.Node("random_bernoulli", attributes, key)
 }
 
-// RandomCategorical: Classes, as uint32, drawn with the probabilities softmax(logits): out =
+// RandomCategorical: Classes, as uint32, sampled with the probabilities softmax(logits): out =
 // argmax(logits + Gumbel noise). Attributes: axis (axis), num_samples (int).
 func (builder *ProgramBuilder) RandomCategorical(logits, key any, attributes map[string]any) *Node {
 	return builder.Node("random_categorical", attributes, logits, key)

@@ -64,28 +64,25 @@ def call(row: Operation, example: Example) -> str:
     """The call that an example is."""
     values = [None if text is None else f"v[{at}]" for at, text in enumerate(example.inputs)]
     needed = table.needed_inputs(row)
-    arguments = [str(value) for value in values[: len(needed)]]
+    arguments = [str(each) for each in values[: len(needed)]]
     receiver = "b"
     if row.variadic:
         arguments = [f"[{', '.join(map(str, values))}]"]
     elif row.inputs:
         receiver, *arguments = arguments
     raw = {**attributes_of(row, example.attributes), **example.attributes}
-    arguments += [
-        literal(needed_attribute, raw[needed_attribute.name])
-        for needed_attribute in table.needed_attributes(row)
-    ]
+    arguments += [literal(each, raw[each.name]) for each in table.needed_attributes(row)]
     if emitted.COUNTS.get(row.name) == "results":
         arguments.append(f"{results_of(row, example)}_usize")
     options = ""
     for at, place in enumerate(table.optional_inputs(row), len(needed)):
         if at < len(values) and values[at] is not None:
             options += f".{place.name}({values[at]})"
-    for option in table.options(row):
-        if option.name in example.attributes and (
-            raw[option.name] is not None or option.default is not None
+    for each in table.optional_attributes(row):
+        if each.name in example.attributes and (
+            raw[each.name] is not None or each.default is not None
         ):
-            options += f".{emitted.name_of(option)}({literal(option, raw[option.name])})"
+            options += f".{emitted.name_of(each)}({literal(each, raw[each.name])})"
     name = f"{row.name}_" if row.name in emitted.KEYWORDS else row.name
     if not options:
         return f"{receiver}.{name}({', '.join(arguments)})"

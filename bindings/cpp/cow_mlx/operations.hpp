@@ -1190,7 +1190,7 @@ inline Value random_bernoulli(const Value& key, const Dims& shape, double p = 0.
   return Emitter::node("random_bernoulli", {key}, Attributes().set("shape", shape).set("p", p),
       1)[0];
 }
-/** Classes, as uint32, drawn with the probabilities softmax(logits): out = argmax(logits + Gumbel
+/** Classes, as uint32, sampled with the probabilities softmax(logits): out = argmax(logits + Gumbel
  * noise) */
 inline Value random_categorical(const Value& logits, const Value& key, std::int64_t axis = -1, const
     std::optional<std::int64_t>& num_samples = {}) {

@@ -218,6 +218,7 @@ SCRATCH: dict[str, Scratch] = {
     "erf": _each(0, 96),
     "erfinv": _each(0, 240),
     "cos": _each(0, 80),
+    "logaddexp": _each(0, 32),
     "logcumsumexp": _each(0, 240),
     "gelu": _each(0, 120),
     "log_sigmoid": _each(0, 64),

@@ -1559,8 +1559,8 @@ operations! {
                 /// The probability.
                 "p" p: f64
             );
-        /// Classes, as uint32, drawn with the probabilities softmax(logits): out = argmax(logits
-        /// + Gumbel noise)
+        /// Classes, as uint32, sampled with the probabilities softmax(logits): out =
+        /// argmax(logits + Gumbel noise)
         "random_categorical" random_categorical(key: Value<'b>; ) -> (one)
             with random_categorical_with(RandomCategorical: ;
                 /// The axis of the classes.
