@@ -261,13 +261,7 @@ class Context:
                 drafter = self._draft.drafter(params, self.model, draft)
                 if self.generation is not None:
                     self.generation.cancel()
-                prefixes = self.prefixes if self.params.share_prefix else None
-                kind = self.model.weights_version, *self.params.kv.key  # of fitting snapshots
-                dropped = given - len(prompt)
-                self.reuse = keep_known(self.sequence, prompt, dropped, prefixes, kind)
-                on_prompt = None
-                if prefixes is not None:
-                    on_prompt = partial(share, self.sequence, prefixes, kind)
+                on_prompt = self._keep_known(prompt, given - len(prompt))
                 self.generation = Generation(
                     self.model,
                     self.sequence,
@@ -284,6 +278,13 @@ class Context:
                 )
         finally:
             self.settle()  # if nothing has begun
+
+    def _keep_known(self, prompt: list[int], dropped: int) -> Callable[[], None] | None:
+        """Keep a prompt's known start; return the function that shares the processed prompt."""
+        prefixes = self.prefixes if self.params.share_prefix else None
+        kind = self.model.weights_version, *self.params.kv.key  # of fitting snapshots
+        self.reuse = keep_known(self.sequence, prompt, dropped, prefixes, kind)
+        return None if prefixes is None else partial(share, self.sequence, prefixes, kind)
 
     def trim(self, kept: list[int], cancel_epoch: int) -> bool:
         """Hold ``kept`` of the tokens held: in place (true), or by processing it in turns.

@@ -36,28 +36,53 @@ def install(llama):
     """Put the quick attention and gate into mlx_lm's llama module; return the quick loss."""
     import mlx.core as mx
 
-    def exponential(x):
-        """Euler's number to the x in [-40, 40]: the series of x / 32, squared five times."""
-        x = mx.clip(x, -40.0, 40.0)
-        y = x * x
-        p = (1 + x * 2**-5) + y * ((2**-11 + x * (2**-16 / 3)) + y * (2**-23 / 3))
-        for _ in range(5):
-            p = p * p
-        return p
+    attention, gate, cross_entropy = _attention(), _gate(), _cross_entropy()
 
-    @lru_cache
-    def causal(length):
-        """What is added to attention scores to hide the future."""
-        return mx.triu(mx.full((length, length), -1e4), 1)
+    def scaled_attention(queries, keys, values, cache=None, scale=1.0, mask=None):
+        """Stands in for mlx_lm's attention in training, where the mask is always causal."""
+        groups = queries.shape[1] // keys.shape[1]
+        keys, values = mx.repeat(keys, groups, 1), mx.repeat(values, groups, 1)
+        return attention(queries * scale, keys, values)[0]
 
-    def row_sums(x):
-        """Sums along the last axis, as a matrix product."""
-        return x @ mx.ones((x.shape[-1], 1))
+    llama.scaled_dot_product_attention = scaled_attention
+    llama.swiglu = lambda g, x: gate(g, x)[0]
+    return lambda logits, wanted: cross_entropy(logits, wanted)[0]
+
+
+def _exponential(x):
+    """Euler's number to the x in [-40, 40]: the series of x / 32, squared five times."""
+    import mlx.core as mx
+
+    x = mx.clip(x, -40.0, 40.0)
+    y = x * x
+    p = (1 + x * 2**-5) + y * ((2**-11 + x * (2**-16 / 3)) + y * (2**-23 / 3))
+    for _ in range(5):
+        p = p * p
+    return p
+
+
+def _row_sums(x):
+    """Sums along the last axis, as a matrix product."""
+    import mlx.core as mx
+
+    return x @ mx.ones((x.shape[-1], 1))
+
+
+@lru_cache
+def _causal(length):
+    """The mask that is added to attention scores to hide the future."""
+    import mlx.core as mx
+
+    return mx.triu(mx.full((length, length), -1e4), 1)
+
+
+def _attention():
+    import mlx.core as mx
 
     @mx.custom_function
     def attention(q, k, v):
-        weights = exponential(mx.addmm(causal(q.shape[2]), q, k.swapaxes(-1, -2)))
-        scale = 1 / row_sums(weights)
+        weights = _exponential(mx.addmm(_causal(q.shape[2]), q, k.swapaxes(-1, -2)))
+        scale = 1 / _row_sums(weights)
         return (weights @ v) * scale, weights, scale
 
     @attention.vjp
@@ -71,9 +96,15 @@ def install(llama):
         d_scores = weights * (left @ right.swapaxes(-1, -2))
         return d_scores @ k, d_scores.swapaxes(-1, -2) @ q, weights.swapaxes(-1, -2) @ d_out
 
+    return attention
+
+
+def _gate():
+    import mlx.core as mx
+
     @mx.custom_function
     def gate(g, x):
-        s = 1 / (1 + exponential(-g))
+        s = 1 / (1 + _exponential(-g))
         return g * s * x, s
 
     @gate.vjp
@@ -82,10 +113,16 @@ def install(llama):
         d = cotangents[0] * s
         return d * x * (1 + g * (1 - s)), d * g
 
+    return gate
+
+
+def _cross_entropy():
+    import mlx.core as mx
+
     @mx.custom_function
     def cross_entropy(logits, wanted):
-        weights = exponential(logits - logits.max(-1, keepdims=True))
-        chances = weights * (1 / row_sums(weights))
+        weights = _exponential(logits - logits.max(-1, keepdims=True))
+        chances = weights * (1 / _row_sums(weights))
         picked = mx.take_along_axis(chances, wanted[..., None], -1)
         return -mx.log(picked[..., 0] + 1e-9), chances
 
@@ -96,12 +133,4 @@ def install(llama):
         picked = mx.take_along_axis(d_logits, wanted, -1) - scale
         return mx.put_along_axis(d_logits, wanted, picked, -1), mx.zeros_like(primals[1])
 
-    def scaled_attention(queries, keys, values, cache=None, scale=1.0, mask=None):
-        """Stands in for mlx_lm's attention in training, where the mask is always causal."""
-        groups = queries.shape[1] // keys.shape[1]
-        keys, values = mx.repeat(keys, groups, 1), mx.repeat(values, groups, 1)
-        return attention(queries * scale, keys, values)[0]
-
-    llama.scaled_dot_product_attention = scaled_attention
-    llama.swiglu = lambda g, x: gate(g, x)[0]
-    return lambda logits, wanted: cross_entropy(logits, wanted)[0]
+    return cross_entropy

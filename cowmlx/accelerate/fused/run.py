@@ -91,6 +91,25 @@ class Run:
         )
         return made
 
+    def _common(
+        self, forms: list[Any], caches: list[Any], rows: int, tokens: int
+    ) -> tuple[list[int], tuple[int, int]] | None:
+        """Return the offsets of rows and the format of all caches; None if caches differ."""
+        if len(caches) != len(self._shapes) or not tokens:
+            return None
+        for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
+            if form is None or not form.fits(cache, shape, rows, tokens):
+                return None
+        first = forms[0]
+        offsets: list[int] = first.offsets(caches[0], rows)
+        kv_format: tuple[int, int] = first.format(caches[0])
+        for form, cache in zip(forms, caches, strict=True):
+            if form is not first and form.offsets(cache, rows) != offsets:
+                return None
+            if form.format(cache) != kv_format:
+                return None
+        return offsets, kv_format
+
     def take(
         self, x: mx.array, caches: list[Any], kv_type: mx.Dtype, out_type: mx.Dtype, lazy: bool
     ) -> mx.array | None:
@@ -110,20 +129,10 @@ class Run:
         """
         rows, tokens = x.shape[0], x.shape[1]
         forms: list[Any] = [form_of(cache) for cache in caches]
-        if len(caches) != len(self._shapes) or not tokens:
+        found = self._common(forms, caches, rows, tokens)
+        if found is None:
             return None
-        for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
-            if form is None or not form.fits(cache, shape, rows, tokens):
-                return None
-        first = forms[0]
-        offsets: list[int] = first.offsets(caches[0], rows)
-        kv_format = first.format(caches[0])
-        for form, cache in zip(forms, caches, strict=True):
-            if form is not first and form.offsets(cache, rows) != offsets:
-                return None
-            if form.format(cache) != kv_format:
-                return None
-        bits, group = kv_format
+        offsets, (bits, group) = found
         end = max(offsets) + tokens
         angles = [table for each in self._tables for table in each.upto(end)]
         each = 6 if bits else 2  # buffers of a layer
