@@ -54,11 +54,11 @@ static void open_library(const char* path) {
     report("open", "ENOENT", dlerror());
     exit(1);
   }
-#define LOOK_UP(name)                                              \
-  *(void**)&api.name = dlsym(library, "cow_mlx_" #name);           \
-  if (!api.name) {                                                 \
+#define LOOK_UP(name)                                                \
+  *(void**)&api.name = dlsym(library, "cow_mlx_" #name);             \
+  if (!api.name) {                                                   \
     report("open", "EUNSUPPORTED", "it has no cow_mlx_" #name "()"); \
-    exit(1);                                                       \
+    exit(1);                                                         \
   }
   FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
