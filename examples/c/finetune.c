@@ -1,6 +1,7 @@
 /*
  * A chat model learns twenty new facts while contexts use it: finetune MODEL [FOLDER]
- * They switch to the trained layers without a reload; with a folder these are exported as an adapter.
+ * They switch to the trained layers without a reload; with a folder these are exported as an
+ * adapter.
  */
 #include <cow_mlx.h>
 #include <stdio.h>

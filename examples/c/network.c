@@ -62,7 +62,8 @@ int main(void) {
   static float x[POINTS][2], y[POINTS];
   /* The parameters and the slopes of the loss along them: w1, b1, w2 and b2 in a row. */
   static const int64_t matrix[] = {2, HIDDEN}, vector[] = {HIDDEN}, all[] = {POINTS, 2};
-  static const int sizes[PARAMETERS] = {2 * HIDDEN, HIDDEN, HIDDEN, 1}, ranks[PARAMETERS] = {2, 1, 1, 0};
+  static const int sizes[PARAMETERS] = {2 * HIDDEN, HIDDEN, HIDDEN, 1},
+                   ranks[PARAMETERS] = {2, 1, 1, 0};
   const int64_t* shapes[PARAMETERS] = {matrix, vector, vector, NULL};
   float parameters[4 * HIDDEN + 1] = {0}, slopes[4 * HIDDEN + 1], loss, first = 0;
   int32_t right = 0;
@@ -103,7 +104,8 @@ int main(void) {
   }
   cow_mlx_value last[] = {{0, &of_loss}, {0, &of_right}};
   check(cow_mlx_program_run(program, inputs, 2 + PARAMETERS, last, 2, NULL));
-  printf("loss %.2f, then %.2f: %d of %d points are classified right\n", first, loss, (int)right, POINTS);
+  printf("loss %.2f, then %.2f: %d of %d points are classified right\n", first, loss, (int)right,
+         POINTS);
   check(cow_mlx_program_free(gradient));
   check(cow_mlx_program_free(program));
   check(cow_mlx_runtime_stop());

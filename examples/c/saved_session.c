@@ -1,5 +1,6 @@
 /*
- * Process a long prompt once, and continue from it in every later run: saved_session MODEL FILE TEXT
+ * Process a long prompt once, and continue from it in every later run: saved_session MODEL FILE
+ * TEXT
  */
 #include <cow_mlx.h>
 #include <stdio.h>

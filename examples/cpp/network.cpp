@@ -47,12 +47,14 @@ int main() {
     parameters.emplace_back(more);
     parameters.emplace_back(std::vector<float>{0}, cowmlx::Shape{});
     const auto all = [&] {
-      return std::vector<cowmlx::Input>{data, labels, parameters[0], parameters[1], parameters[2], parameters[3]};
+      return std::vector<cowmlx::Input>{data,          labels,        parameters[0],
+                                        parameters[1], parameters[2], parameters[3]};
     };
     const float first = program.run(all(), 2)[0].values<float>()[0];
     for (int step = 0; step < steps; step++) {
       const std::vector<Array> slopes = gradient.run(all(), 5); /* behind the loss */
-      for (std::size_t i = 0; i < parameters.size(); i++) parameters[i] = parameters[i] - slopes[i + 1];
+      for (std::size_t i = 0; i < parameters.size(); i++)
+        parameters[i] = parameters[i] - slopes[i + 1];
     }
     const std::vector<Array> last = program.run(all(), 2);
     std::printf("loss %.2f, then %.2f: %d of %d points are classified right\n", first,
