@@ -23,7 +23,7 @@ ANNOTATIONS = {
 
 
 INCLUDE = re.compile(r'^#include "(cow_mlx/\w+\.h)"\n', re.M)
-# What keeps a header from being read twice, and what only a C++ compiler needs.
+# Include guards, and parts for C++ compilers.
 FRAME = re.compile(
     r"\A/\*(?:(?!\*/).)*\*/\s*"  # what the part is about
     r"#ifndef (\w+_H)\n#define \1\n|#endif /\* \w+_H \*/\n|"

@@ -43,7 +43,7 @@ def _findings(doctor: Doctor) -> Iterator[Finding]:
     # The check 'packages' speaks of the package's own Python.
     lack = "" if doctor.bundle is not None or origin.is_own_python() else origin.python_lack()
     if lack:
-        text = f"{lack}; what follows is about the Python that a host boots"
+        text = f"{lack}; the checks below describe the Python that a host boots"
         yield Finding("python", NOTE, text, f"for commands, {origin.right_python()}")
     yield from doctor.findings()
 

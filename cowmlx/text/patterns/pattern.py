@@ -316,7 +316,7 @@ class Parser(Reader):
         for sign in ("=", "!"):
             if self._take(sign):
                 ahead = self._closed(self._alternatives())
-                # Its atoms see what follows; what comes behind it follows what came before.
+                # A lookahead consumes nothing: the next part follows the previous one.
                 node = empty(void=False)
                 node.first = ahead.first
                 node.loops, node.failing = ahead.loops, ahead.failing

@@ -51,7 +51,7 @@ struct MLPHalf {
 
 struct Layer {
   AttentionHalf attention;
-  bool has_mlp = false; /* false: what follows is left to others */
+  bool has_mlp = false; /* false: other code computes the MLP */
   MLPHalf mlp;
 };
 

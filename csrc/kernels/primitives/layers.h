@@ -24,7 +24,7 @@ struct LayersCall {
   std::vector<int32_t> offsets;
   std::vector<Place> places;
   int angles;                  /* how many tables of cosines and sines are among the inputs */
-  bool logits;                 /* what comes out is what the head makes of the activations */
+  bool logits;                 /* the result is the logits of the head */
   KVQuantization quantization; /* of keys and values */
 };
 
