@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from support.library import Library
 from support.paths import CALF, LIBRARY
+
+# Hypothesis draws the same examples in every run; `--hypothesis-profile search` draws others.
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("search", derandomize=False, database=None, print_blob=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from weakref import WeakKeyDictionary, WeakSet
 
 import mlx.core as mx
@@ -80,6 +81,8 @@ class Models:
             prefixes.clear()
         rope.forget()
         self._runtime.arrays.trim()
+        if self._runtime.own_python:
+            gc.collect()  # cycles of objects may hold arrays
         resources.give_back()
         self._runtime.note_memory()
 

@@ -56,7 +56,8 @@ namespace(a=1).a | namespace({'a': 1}).a | tools|tojson | tools|tojson(indent=2)
 'größe <&>'|tojson | {'b': 1, 'a': 2}|tojson(sort_keys=true) | 'ü'|tojson(ensure_ascii=true)
 [1, none, true, 'a"b', 2.5]|tojson | {'a': [1]}|tojson(separators=(',', ':')) | 'a b&c'|urlencode
 {'a': 'b c'}|urlencode | 'some long text here'|truncate(9)
-'some long text here'|truncate(9, true, '!') | 'ab'|center(6) | 'x'|string | messages is sequence
+'some long text here'|truncate(9, true, '!') | messages|truncate|length
+'ab'|center(6) | 'x'|string | messages is sequence
 messages is mapping | messages[0] is mapping | 'a' is string | 1 is number | true is number
 1 is integer | true is boolean | 2.5 is float | none is none | nothing is defined
 nothing is undefined | messages is iterable | nothing is iterable | 1 is iterable | {} is sequence
@@ -187,6 +188,6 @@ def test_composed_expressions_give_what_jinja2_gives(expression):
         return
     theirs = expected(source)
     both = f"{ours}{theirs or ' at 0x'}".lower()  # an expression may change the case
-    if " at 0x" in both or "<function" in both or "<stream" in both:
+    if " at 0x" in both or "<function" in both or "<generator" in both:
         return
     assert ours == theirs

@@ -113,9 +113,7 @@ def test_an_edge_backwards_makes_a_cycle(wiring, data):
 # --------------------------------------------------------------------- Broken JSON
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(broken_wirings.spoilt(VOCABULARY))
 def test_spoilt_json_is_refused_with_a_short_message_or_makes_a_network_that_runs(value):
     """No network is made that then fails, and nothing but an error of ours is raised."""

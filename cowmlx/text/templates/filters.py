@@ -325,9 +325,12 @@ def _truncate(
     leeway: int | None = None,
 ) -> Any:
     budget = environment.budget
-    given, behind = soft_text(budget, value), soft_text(budget, end)
-    budget.reserve(len(given) * unit(given) + len(behind) * 4)
-    return budget.made(filters.do_truncate(environment, given, length, killwords, behind, leeway))
+    behind = soft_text(budget, end)
+    if not isinstance(value, str):  # jinja2 returns a short list as it is and refuses a long one
+        budget.reserve(len(value) * ITEM_BYTES)
+        return filters.do_truncate(environment, value, length, killwords, behind, leeway)
+    budget.reserve(len(value) * unit(value) + len(behind) * 4)
+    return budget.made(filters.do_truncate(environment, value, length, killwords, behind, leeway))
 
 
 def _urlencode(environment: Any, value: Any) -> Any:

@@ -75,6 +75,9 @@ class Stream:
         self._budget.step()
         return next(self._items)
 
+    def __repr__(self) -> str:
+        return "<generator>"  # no address of this process
+
 
 class Counted:
     """What a loop goes over, each item paid for; it has a length, as jinja2's loops ask for."""
@@ -98,7 +101,7 @@ class Counted:
 
 def type_name(value: object) -> str:
     """Return the name of a value's type as messages give it."""
-    return type(value).__name__
+    return "generator" if type(value) is Stream else type(value).__name__
 
 
 def unit(text: str) -> int:

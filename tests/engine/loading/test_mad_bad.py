@@ -157,7 +157,7 @@ def test_wirings_with_something_wrong(refused, mad, what):
     refused(mad, *words)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_spoilt_wirings_are_refused_or_generate(lib, mad, data):
     size = json.loads((mad / "config.json").read_text())["vocab_size"]
