@@ -202,18 +202,6 @@ func SaveArrays(path string, arrays map[string]*Array) error {
 	return l.call(func() int32 { return api.arraysSave(file, given, handles, uintptr(len(list))) })
 }
 
-// ArraysInfo describes a safetensors file: cow_mlx_arrays_info().
-func ArraysInfo(path string) (map[string]any, error) {
-	l := &lowering{}
-	file := l.text("path", path)
-	if l.err != nil {
-		return nil, l.err
-	}
-	return described(4096, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
-		return api.arraysInfo(file, buffer, capacity, length)
-	})
-}
-
 // An Element is a type of Go that a dtype has. 16-bit floats are uint16, by Tensor.As.
 type Element interface {
 	bool | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64

@@ -22,83 +22,6 @@ type Candidate struct {
 	Logprob float32
 }
 
-// Info describes the context: cow_mlx_context_info().
-func (c *Context) Info() (map[string]any, error) {
-	return described(4096, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
-		return api.contextInfo(c.handle(), buffer, capacity, length)
-	})
-}
-
-// Cancel ends the call that runs on the context, which stays usable; for any goroutine.
-func (c *Context) Cancel() error { return canceled(c.handle(), "context", c.cancel) }
-
-func (c *Context) cancel() int32 { return api.contextCancel(c.handle()) }
-
-// Fork opens a copy of the context, with its tokens and cache.
-func (c *Context) Fork() (*Context, error) {
-	fork := &Context{}
-	return fork, opened(&fork.object, &api.contextFree, func(out *int32) error {
-		return try(func() int32 { return api.contextFork(c.handle(), out) })
-	})
-}
-
-// Reset forgets every token.
-func (c *Context) Reset() error { return try(func() int32 { return api.contextReset(c.handle()) }) }
-
-// Tokens are those that the cache holds.
-func (c *Context) Tokens() ([]int32, error) {
-	return fill[int32](1024, 1, func(tokens unsafe.Pointer, capacity uintptr, count *uintptr) int32 {
-		return api.contextTokens(c.handle(), tokens, capacity, count)
-	})
-}
-
-// TrimEnd drops the last tokens and returns how many.
-func (c *Context) TrimEnd(ctx context.Context, count uint64) (uint64, error) {
-	return c.trim(ctx, count, &api.contextTrimEnd)
-}
-
-// TrimFront drops the first tokens and returns how many.
-func (c *Context) TrimFront(ctx context.Context, count uint64) (uint64, error) {
-	return c.trim(ctx, count, &api.contextTrimFront)
-}
-
-func (c *Context) trim(ctx context.Context, count uint64, trim *func(int32, uintptr, *uintptr) int32) (uint64, error) {
-	var trimmed uintptr
-	err := c.canceling(ctx, func() int32 { return (*trim)(c.handle(), uintptr(count), &trimmed) })
-	return uint64(trimmed), err
-}
-
-// Checkpoint keeps the context's tokens and cache, to come back to them.
-func (c *Context) Checkpoint() (*Checkpoint, error) {
-	held := &Checkpoint{}
-	return held, opened(&held.object, &api.checkpointFree, func(out *int32) error {
-		return try(func() int32 { return api.contextCheckpoint(c.handle(), out) })
-	})
-}
-
-// Rewind restores the tokens and the cache of a checkpoint.
-func (c *Context) Rewind(to *Checkpoint) error {
-	return try(func() int32 { return api.contextRewind(c.handle(), to.handle()) })
-}
-
-// Save writes the context's tokens and cache to a file.
-func (c *Context) Save(ctx context.Context, path string) error {
-	return c.withFile(ctx, path, &api.contextSave)
-}
-
-// Load loads the tokens and the cache that a context has saved.
-func (c *Context) Load(ctx context.Context, path string) error {
-	return c.withFile(ctx, path, &api.contextLoad)
-}
-
-func (c *Context) withFile(ctx context.Context, path string, call *func(int32, unsafe.Pointer) int32) error {
-	l := &lowering{}
-	name := l.text("path", path)
-	return canceling(ctx, c.cancel, func() error {
-		return l.call(func() int32 { return (*call)(c.handle(), name) })
-	})
-}
-
 // SetAdapter uses an adapter from now on; nil: none.
 func (c *Context) SetAdapter(adapter *Adapter) error {
 	var handle int32
@@ -122,36 +45,6 @@ func (c *Context) Logprobs() ([]Candidate, error) {
 		found[i] = Candidate{token, values[i]}
 	}
 	return found, err
-}
-
-// Logits are the model's after the last token.
-func (c *Context) Logits() ([]float32, error) {
-	return fill[float32](1<<18, 1, func(logits unsafe.Pointer, capacity uintptr, count *uintptr) int32 {
-		return api.contextLogits(c.handle(), logits, capacity, count)
-	})
-}
-
-// Stats are sizes and times of the last generation, so far.
-func (c *Context) Stats() (Stats, error) {
-	stats := &cStats{structSize: unsafe.Sizeof(cStats{})}
-	err := try(func() int32 { return api.contextStats(c.handle(), unsafe.Pointer(stats)) })
-	return stats.told(), err
-}
-
-func (c *Context) canceling(ctx context.Context, call func() int32) error {
-	return canceling(ctx, c.cancel, func() error { return try(call) })
-}
-
-// Begin processes a prompt; Next generates.
-func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationParams) error {
-	l := &lowering{}
-	given := params.lower(l)
-	c.leave()
-	return canceling(ctx, c.cancel, func() error {
-		return l.call(func() int32 {
-			return api.contextBegin(c.handle(), pointer(tokens), uintptr(len(tokens)), given)
-		})
-	})
 }
 
 // Next is the next piece; at the end more is false, and the piece has no text but the reason.
@@ -189,30 +82,12 @@ func (c *Context) Generate(ctx context.Context, tokens []int32, params *Generati
 	}
 }
 
-// GenerateText processes a prompt and generates to the end; onText may be nil.
-func (c *Context) GenerateText(ctx context.Context, tokens []int32, params *GenerationParams, onText TextFunc) (Stats, error) {
-	l, stats := &lowering{}, &cStats{structSize: unsafe.Sizeof(cStats{})}
-	given := params.lower(l)
-	var callback, user uintptr
-	if onText != nil {
-		l.on.text, callback, user = onText, trampolines.text, l.id()
-	}
-	c.leave()
-	err := canceling(ctx, c.cancel, func() error {
-		return l.call(func() int32 {
-			return api.contextGenerate(c.handle(), pointer(tokens), uintptr(len(tokens)), given, callback,
-				user, unsafe.Pointer(stats))
-		})
-	})
-	return stats.told(), err
-}
-
 // Chat answers a conversation: its events. Messages and options are as for Model.ChatPrompt. A goroutine
 // that waits for an event has no thread. A loop that is left early cancels the answer.
 func (c *Context) Chat(ctx context.Context, messages, options any, params *GenerationParams) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		l := &lowering{}
-		text, chat := conversation(l, messages, options)
+		text, chat := l.encoded("messages", messages), l.json("options", options)
 		given := params.lower(l)
 		f := follower[Event]{context: c, operation: "Context.Chat", lowered: l, take: c.takeEvent}
 		f.follow(ctx, func() int32 {
@@ -233,25 +108,6 @@ func (c *Context) takeEvent() (event Event, more bool, err error) {
 	return event, more, err
 }
 
-// ChatEvents does the same in one call, which calls onEvent on this goroutine; it may be nil.
-func (c *Context) ChatEvents(ctx context.Context, messages, options any, params *GenerationParams, onEvent EventFunc) (Stats, error) {
-	l, stats := &lowering{}, &cStats{structSize: unsafe.Sizeof(cStats{})}
-	text, chat := conversation(l, messages, options)
-	given := params.lower(l)
-	var callback, user uintptr
-	if onEvent != nil {
-		l.on.event, callback, user = onEvent, trampolines.event, l.id()
-	}
-	c.leave()
-	err := canceling(ctx, c.cancel, func() error {
-		return l.call(func() int32 {
-			return api.contextChat(c.handle(), pointer(text), uintptr(len(text)), given, chat, callback,
-				user, unsafe.Pointer(stats))
-		})
-	})
-	return stats.told(), err
-}
-
 // Poll waits until Next would not block, so many milliseconds at most; false: not yet.
 func (c *Context) Poll(milliseconds uint32) (bool, error) {
 	return polled(func() int32 { return api.contextPoll(c.handle(), milliseconds) })
@@ -267,10 +123,4 @@ func polled(call func() int32) (there bool, err error) {
 		return status
 	})
 	return there, err
-}
-
-// WakeFD is a file descriptor that is readable while Next would not block.
-func (c *Context) WakeFD() (fd int32, err error) {
-	err = try(func() int32 { return api.contextWakeFd(c.handle(), &fd) })
-	return fd, err
 }

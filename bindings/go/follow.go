@@ -159,16 +159,16 @@ type Loading struct {
 // LoadModelAsync loads a model's folder, and returns at once; no thread waits for it. Progress runs
 // on a separate goroutine. When ctx ends, the load does.
 func LoadModelAsync(ctx context.Context, path string, params *ModelParams) *Loading {
-	loading := &Loading{done: make(chan struct{}), model: &Model{}}
+	loading := &Loading{done: make(chan struct{})}
 	l := &lowering{}
 	name, given := l.text("path", path), params.lower(l)
 	if loading.err = ended(ctx); loading.err == nil {
 		loading.err = l.err
 	}
 	if loading.err == nil {
-		loading.err = opened(&loading.model.object, &api.modelFree, func(out *int32) error {
-			return try(func() int32 { return api.modelLoadAsync(name, given, out) })
-		})
+		var handle int32
+		loading.err = try(func() int32 { return api.modelLoadAsync(name, given, &handle) })
+		loading.model = newModel(handle)
 	}
 	if loading.err != nil {
 		l.close()

@@ -1,6 +1,8 @@
 package cowmlx
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,6 +51,22 @@ func fill[T any](guess, rows int, call func(buffer unsafe.Pointer, capacity uint
 		}
 		capacity = int(length) * rows
 	}
+}
+
+// filled does so with what a lowering has.
+func filled[T any](l *lowering, guess, rows int, call func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32) ([]T, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	return fill[T](guess, rows, call)
+}
+
+// described reads a JSON object that a call has written.
+func described(text []byte, err error) (object map[string]any, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	return object, json.Unmarshal(text, &object)
 }
 
 // A lowering has the memory and the callbacks of one call.
@@ -143,6 +161,11 @@ func (l *lowering) call(run func() int32) error {
 	return err
 }
 
+// canceling makes a call that ends when ctx does.
+func (l *lowering) canceling(ctx context.Context, cancel func() int32, run func() int32) error {
+	return canceling(ctx, cancel, func() error { return l.call(run) })
+}
+
 // Functions that hear of a call while it runs, on its goroutine. Returning false cancels the call; a
 // panic does, too, and continues after it. They must not end their goroutine (runtime.Goexit).
 type (
@@ -185,6 +208,22 @@ func (l *lowering) id() uintptr {
 		listeners.Store(l.number, l)
 	}
 	return l.number
+}
+
+// hears is the user data of a parameter's callback, and 0 without one.
+func (l *lowering) hears(is bool) uintptr {
+	if !is {
+		return 0
+	}
+	return l.id()
+}
+
+// callback is the function of C that calls a parameter's callback; 0 without one.
+func callback(trampoline, user uintptr) uintptr {
+	if user == 0 {
+		return 0
+	}
+	return trampoline
 }
 
 func (l *lowering) close() {

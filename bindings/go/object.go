@@ -2,11 +2,9 @@ package cowmlx
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"time"
-	"unsafe"
 )
 
 // An object of the library, which Close frees. One that is closed is refused by every call.
@@ -27,30 +25,6 @@ func (o *object) close() error {
 	return err
 }
 
-// The handles of objects; those that are nil or closed have 0, which every call refuses.
-
-func (m *Model) handle() int32      { return handle(m) }
-func (c *Context) handle() int32    { return handle(c) }
-func (c *Checkpoint) handle() int32 { return handle(c) }
-func (a *Adapter) handle() int32    { return handle(a) }
-func (p *Program) handle() int32    { return handle(p) }
-func (t *Training) handle() int32   { return handle(t) }
-
-// Close frees it; a second time does nothing, nor after the runtime was stopped.
-func (m *Model) Close() error { return release(m) }
-
-// Close frees it; a second time does nothing, nor after the runtime was stopped.
-func (c *Checkpoint) Close() error { return release(c) }
-
-// Close frees it; a second time does nothing, nor after the runtime was stopped.
-func (a *Adapter) Close() error { return release(a) }
-
-// Close frees it; a second time does nothing, nor after the runtime was stopped.
-func (p *Program) Close() error { return release(p) }
-
-// Close frees it; a second time does nothing, nor after the runtime was stopped.
-func (t *Training) Close() error { return release(t) }
-
 // Close frees it; a second time does nothing, nor after the runtime was stopped.
 func (a *Array) Close() error { return release(a) }
 
@@ -69,6 +43,12 @@ func handle[T any, P owner[T]](of P) int32 {
 	return int32(of.of().number.Load())
 }
 
+// open gives an object its handle.
+func (o *object) open(handle int32, free *func(handle int32) int32) {
+	o.number.Store(int64(handle))
+	o.free = func(handle int64) int32 { return (*free)(int32(handle)) }
+}
+
 func release[T any, P owner[T]](of P) error {
 	if of == nil {
 		return nil
@@ -82,27 +62,6 @@ func canceled(handle int32, kind string, cancel func() int32) error {
 		return refused(StatusEHandle, "unknown_handle", "", "the "+kind+" is nil or closed")
 	}
 	return nil
-}
-
-// opened gives an object its handle, which the call writes.
-func opened(o *object, free *func(handle int32) int32, call func(out *int32) error) error {
-	var handle int32
-	if err := call(&handle); err != nil {
-		return err
-	}
-	o.number.Store(int64(handle))
-	o.free = func(handle int64) int32 { return (*free)(int32(handle)) }
-	return nil
-}
-
-// described reads a JSON object that a call tells.
-func described(guess int, call func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32) (map[string]any, error) {
-	text, err := fill[byte](guess, 1, call)
-	if err != nil {
-		return nil, err
-	}
-	var found map[string]any
-	return found, json.Unmarshal(text, &found)
 }
 
 // canceling makes a call that ends when ctx does. A cancel that comes before the call has begun does

@@ -21,11 +21,13 @@ func NewProgram(source any) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, program := &lowering{}, &Program{}
+	l, handle := &lowering{}, int32(0)
 	given := NewProgramParams().lower(l)
-	return program, opened(&program.object, &api.programFree, func(out *int32) error {
-		return l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), given, out) })
-	})
+	err = l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), given, &handle) })
+	if err != nil {
+		return nil, err
+	}
+	return newProgram(handle), nil
 }
 
 func jsonOf(source any) ([]byte, error) {
@@ -46,9 +48,10 @@ func (p *Program) Info(dimensions map[string]int64) (map[string]any, error) {
 	if dimensions != nil {
 		given = l.json("dimensions", dimensions)
 	}
-	return described(1<<16, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+	text, err := filled[byte](l, 1<<16, 1, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
 		return api.programInfo(p.handle(), given, buffer, capacity, length)
 	})
+	return described(text, err)
 }
 
 // Derive makes another program of this one: cow_mlx_program_derive().
@@ -57,12 +60,12 @@ func (p *Program) Derive(spec any) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	derived := &Program{}
-	return derived, opened(&derived.object, &api.programFree, func(out *int32) error {
-		return try(func() int32 {
-			return api.programDerive(p.handle(), pointer(text), uintptr(len(text)), out)
-		})
-	})
+	var handle int32
+	err = try(func() int32 { return api.programDerive(p.handle(), pointer(text), uintptr(len(text)), &handle) })
+	if err != nil {
+		return nil, err
+	}
+	return newProgram(handle), nil
 }
 
 // Gradient makes the program of the gradients of an output; value: with the output itself in front.
@@ -97,10 +100,8 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 	}
 	l, results := &lowering{}, make([]cValue, count)
 	given, options := values(l, "inputs", inputs), params.lower(l)
-	err = canceling(ctx, p.cancel, func() error {
-		return l.call(func() int32 {
-			return api.programRun(p.handle(), given, uintptr(len(inputs)), pointer(results), uintptr(count), options)
-		})
+	err = l.canceling(ctx, p.cancel, func() int32 {
+		return api.programRun(p.handle(), given, uintptr(len(inputs)), pointer(results), uintptr(count), options)
 	})
 	if err != nil {
 		return nil, err
@@ -128,7 +129,5 @@ func (p *Program) outputs() (int, error) {
 	return count, nil
 }
 
-// Cancel ends the runs that have begun or wait; for any goroutine.
-func (p *Program) Cancel() error { return canceled(p.handle(), "program", p.cancel) }
-
-func (p *Program) cancel() int32 { return api.programCancel(p.handle()) }
+// A Training is one of a program or of a language model. One call at a time runs on it.
+type Training struct{ object }

@@ -102,16 +102,6 @@ func (r *Runtime) Close() (err error) {
 	return err
 }
 
-// RuntimeInfo tells versions, paths, the device, memory and open handles: cow_mlx_runtime_info().
-func RuntimeInfo() (map[string]any, error) {
-	return described(8192, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
-		return api.runtimeInfo(buffer, capacity, length)
-	})
-}
-
-// TrimMemory gives memory that is kept for reuse back to the system.
-func TrimMemory() error { return try(func() int32 { return api.memoryTrim() }) }
-
 // LibraryVersion is that of the library, as Version is that of this package.
 func LibraryVersion() (string, error) {
 	if err := isLoaded(); err != nil {

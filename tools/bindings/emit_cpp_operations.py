@@ -97,15 +97,15 @@ def function(row: Operation, family: str) -> str:
         kind = "Values" if place.variadic else "Operand" if numbers else "Value"
         params.append(f"const {kind}& {place.name}")
         inputs.append(place.name)
-    params += [declared(row, each) for each in table.needed_attributes(row)]
+    params += [declared(row, attribute) for attribute in table.needed_attributes(row)]
     if COUNTS.get(row.name) == "results":
         params.append("std::size_t results")
     for place in table.optional_inputs(row):
         params.append(f"const std::optional<Value>& {place.name} = {{}}")
         inputs.append(place.name)
-    for each in table.optional_attributes(row):
-        params.append(f"{declared(row, each)} = {default(each)}")
-    attributes = "".join(setter(row, each) for each in row.attributes)
+    for attribute in table.optional_attributes(row):
+        params.append(f"{declared(row, attribute)} = {default(attribute)}")
+    attributes = "".join(setter(row, attribute) for attribute in row.attributes)
     given = f"{{{', '.join(inputs)}}}"
     if row.variadic:
         given = f"{{{inputs[0]}.begin(), {inputs[0]}.end()}}"

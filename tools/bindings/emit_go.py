@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tools.bindings import hosts, own_names
-from tools.bindings.calls import PREFIX, Field, callback_types
+from tools.bindings.calls import PREFIX, Call, Field, callback_types
+from tools.bindings.calls import read as read_calls
 from tools.bindings.header import Header, Signature, Type
 from tools.bindings.hosts import Layout, Member
 
@@ -26,8 +27,8 @@ TYPES = {
     "uint64_t": "uint64",
     "size_t": "uintptr",
 }
-# Parameters that receive one number; others are buffers.
-ONE = ("out", "length", "count", "trimmed", "dims", "labels", "dtype", "rank")
+# Parameters that receive one number, of calls without roles; others are buffers.
+ONE = ("out", "length", "dtype", "rank")
 # Structs that C fills and hosts read; a piece also has its text.
 RECORDS = {"piece": ("Text string // whole UTF-8 characters",), "stats": (), "training_event": ()}
 RECORDS |= {"event": ()}
@@ -108,8 +109,12 @@ def status_name(name: str) -> str:
 
 def functions(public: Header) -> str:
     """The functions of the library, which load() fills."""
-    functions = {each.name: each.signature for each in public.functions}
-    fields = (f"{local(name)} {signature(of, public)}" for name, of in functions.items())
+    functions = {function.name: function.signature for function in public.functions}
+    ones = {call.function.name: numbers(call) for call in read_calls(public)}
+    fields = (
+        f"{local(name)} {signature(of, public, ones.get(name, ONE))}"
+        for name, of in functions.items()
+    )
     lines = [
         "",
         'import "unsafe"',
@@ -121,24 +126,31 @@ def functions(public: Header) -> str:
     return "\n".join([*aligned(lines), ""])
 
 
-def signature(of: Signature, public: Header) -> str:
-    """The type of a function."""
-    params = ", ".join(f"{word(name)} {plain(type_, public, name)}" for name, type_ in of.params)
+def numbers(call: Call) -> list[str]:
+    """The parameters of a call that receive one number."""
+    sizes = [role.names[-1] for role in call.outputs if role.kind == "buffers_out"]
+    return [role.name for role in call.outputs if role.kind == "value_out"] + sizes
+
+
+def signature(of: Signature, public: Header, ones: Sequence[str] = ONE) -> str:
+    """The type of a function, of which some parameters receive one number."""
+    params = ", ".join(
+        f"{word(name)} {plain(type_, public, name, ones)}" for name, type_ in of.params
+    )
     if of.result == Type("char", ("*",), True):
         return f"func({params}) string"
     result = "" if of.result == Type("void") else f" {plain(of.result, public)}"
     return f"func({params}){result}"
 
 
-def plain(type_: Type, public: Header, param: str = "") -> str:
+def plain(type_: Type, public: Header, param: str = "", ones: Sequence[str] = ()) -> str:
     """The type of a parameter: a pointer to one number is that, all others are just pointers."""
     callbacks = {alias.name for alias in callback_types(public)}
     if type_.name in callbacks or param == "user_data":
         return "uintptr"
     name = TYPES.get(hosts.resolved(type_.name, public).replace("cow_mlx_status", "int32_t"))
     if type_.pointers:
-        is_one = param in ONE and len(type_.pointers) == 1 and type_.name != "float"
-        return f"*{name}" if name and is_one else "unsafe.Pointer"
+        return f"*{name}" if name and param in ones else "unsafe.Pointer"
     assert name, type_
     return name
 
@@ -201,7 +213,7 @@ def structs(public: Header) -> str:
     lines = ["", 'import "unsafe"']
     for layout in hosts.layouts(public):
         lines += ["", f"type {c_name(layout)} struct {{"]
-        lines += [f"\t{field_name(each.name)} {c_type(each)}" for each in layout.members]
+        lines += [f"\t{field_name(member.name)} {c_type(member)}" for member in layout.members]
         lines += ["}"]
         if layout.name in RECORDS:
             lines += record(layout)
@@ -211,7 +223,7 @@ def structs(public: Header) -> str:
 def record(layout: Layout) -> Iterable[str]:
     """The exported struct, and how it is read."""
     name = pascal(layout.name)
-    told = [each for each in layout.members if each.name not in ("struct_size", "length")]
+    told = [member for member in layout.members if member.name not in ("struct_size", "length")]
     yield ""
     yield f"// {name} is what cow_mlx_{layout.name} tells."
     yield f"type {name} struct {{"
@@ -272,7 +284,7 @@ def all_params(public: Header, params: dict[str, list[Field]]) -> str:
     }
     for layout in hosts.layouts(public):
         if layout.name.endswith("_params"):
-            fields = {each.name: each for each in params[layout.name.removesuffix("_params")]}
+            fields = {field.name: field for field in params[layout.name.removesuffix("_params")]}
             lines += one_params(layout, fields, enumerators)
     return "\n".join([*aligned(lines), ""])
 
@@ -283,24 +295,24 @@ def one_params(
     """One struct of params."""
     name = pascal(layout.name)
     members = [
-        each
-        for each in layout.members
-        if not each.name.endswith(("_count", "user_data")) and each.name != "struct_size"
+        member
+        for member in layout.members
+        if not member.name.endswith(("_count", "user_data")) and member.name != "struct_size"
     ]
     yield ""
     yield f"// {name} are made by New{name}, with the defaults; nil stands for these."
     yield f"type {name} struct {{"
-    for each in members:
-        yield from comment(each.about)
-        yield f"\t{pascal(each.name)} {go_type(each)}"
+    for member in members:
+        yield from comment(member.about)
+        yield f"\t{pascal(member.name)} {go_type(member)}"
     yield "}"
     yield ""
     yield f"// New{name} gives the defaults."
     yield f"func New{name}() *{name} {{"
     given = [
-        f"{pascal(each.name)}: {enumerators.get(default, default)}"
-        for each in members
-        if (default := fields[each.name].default if each.name in fields else "")
+        f"{pascal(member.name)}: {enumerators.get(default, default)}"
+        for member in members
+        if (default := fields[member.name].default if member.name in fields else "")
     ]
     yield f"\treturn &{name}{{{', '.join(given)}}}"
     yield "}"
@@ -310,9 +322,9 @@ def one_params(
     yield "\t\treturn nil"
     yield "\t}"
     yield f"\tc := &{c_name(layout)}{{structSize: unsafe.Sizeof({c_name(layout)}{{}})}}"
-    places = {each.name for each in layout.members}
-    for each in members:
-        yield from (f"\t{line}" for line in lowered(each, layout, places))
+    places = {member.name for member in layout.members}
+    for member in members:
+        yield from (f"\t{line}" for line in lowered(member, layout, places))
     yield "\tl.keep(c)"
     yield "\treturn unsafe.Pointer(c)"
     yield "}"

@@ -45,11 +45,14 @@ ENUMS = {
     "SPLIT": "Split",
 }
 NOUNS = {"array": "NDArray"}
-# Objects that have no methods but close().
+# Objects that have no methods by hand.
 HANDLES = {
     "adapter": "A LoRA or DoRA adapter of one model, for {@link Context#setAdapter}.",
     "checkpoint": "The tokens and the cache that a context held at one moment.",
+    "training": "A training of a program or of a language model. One call at a time runs on it.",
 }
+# Objects whose methods are generated: classes that these extend.
+METHODS = ("model", "context", "program", "training")
 
 
 def files(public: Header, generated: str) -> dict[str, str]:
@@ -121,14 +124,15 @@ def functions(public: Header) -> str:
             noun = layout.name.upper()
             lines.append(f"    int {noun} = {layout.size};")
             lines += [
-                f"    int {noun}_{each.name.upper()} = {each.offset};" for each in layout.members
+                f"    int {noun}_{member.name.upper()} = {member.offset};"
+                for member in layout.members
             ]
     return "\n".join([*lines, "  }", "}", ""])
 
 
 def signature(name: str, of: Signature, public: Header, callback: bool = False) -> str:
     """A method; a bool of a callback is a byte, as C's is."""
-    params = ", ".join(f"{plain(type_, public)} {camel(each)}" for each, type_ in of.params)
+    params = ", ".join(f"{plain(type_, public)} {camel(param)}" for param, type_ in of.params)
     result = plain(of.result, public)
     if of.result.pointers and of.result.name == "char":
         result = "String"
@@ -191,14 +195,14 @@ public enum {name} {{
 def params(layout: Layout) -> str:
     """A class of a struct of params."""
     name = pascal(layout.name)
-    members = [each for each in layout.members if is_set(each)]
-    lines = ["import java.util.List;", ""] if any(lists(each) for each in members) else []
+    members = [member for member in layout.members if is_set(member)]
+    lines = ["import java.util.List;", ""] if any(lists(member) for member in members) else []
     lines += [f"/** Members of cow_mlx_{layout.name}; what is not set is the default. */"]
     lines += [f"public final class {name} extends Params<{name}> {{", f"  public {name}() {{"]
     lines += [f"    super({layout.size}, CowMlx::cow_mlx_{layout.name}_init);", "  }"]
-    places = {each.name: each.offset for each in layout.members}
-    for each in members:
-        lines += ["", *javadoc(each.about), *setter(name, each, places)]
+    places = {member.name: member.offset for member in layout.members}
+    for member in members:
+        lines += ["", *javadoc(member.about), *setter(name, member, places)]
     return "\n".join([*lines, "}", ""])
 
 
@@ -244,11 +248,13 @@ def lists(each: Member) -> bool:
 def record(layout: Layout) -> str:
     """A record of a struct that C fills."""
     name = pascal(layout.name)
-    told = [each for each in layout.members if each.name not in ("struct_size", "length")]
+    told = [member for member in layout.members if member.name not in ("struct_size", "length")]
     extra = RECORDS[layout.name]
     parts = [*extra, *(f"{kind_of(each)} {camel(each.name)}" for each in told)]
-    given = "".join(f", {each}" for each in extra)
-    values = [each.split()[1] for each in extra] + [reading(each, layout) for each in told]
+    given = "".join(f", {component}" for component in extra)
+    values = [component.split()[1] for component in extra] + [
+        reading(each, layout) for each in told
+    ]
     lines = [
         "import com.sun.jna.Pointer;",
         "",
@@ -277,13 +283,21 @@ def record(layout: Layout) -> str:
 
 def handle(name: str, about: str) -> str:
     """A class of a handle."""
+    own, made = f"{pascal(name)}Methods", "handle"
+    if name not in METHODS:
+        own, made = "Handle", handle_given(name)
     return f"""/** {about} */
-public final class {pascal(name)} extends Handle {{
+public final class {pascal(name)} extends {own} {{
   {pascal(name)}(int handle) {{
-    super("{name}", handle, number -> Api.get().cow_mlx_{name}_free((int) number));
+    super({made});
   }}
 }}
 """
+
+
+def handle_given(name: str) -> str:
+    """What the constructor of Handle is given."""
+    return f'"{name}", handle, number -> Api.get().{PREFIX}{name}_free((int) number)'
 
 
 def kind_of(each: Member) -> str:

@@ -44,15 +44,15 @@ def node(generated: str) -> str:
 def js_function(row: Operation) -> str:
     """One function of JavaScript."""
     params = [*(["builder"] if not row.inputs else []), *names(row)]
-    optional = {each.name for each in table.optional_inputs(row)}
+    optional = {input_.name for input_ in table.optional_inputs(row)}
     given = [f"{name} = null" if name.rstrip("_") in optional else name for name in params]
     kinds = ['{import("../builder.js").ProgramBuilder} builder'] if not row.inputs else []
     kinds += [f"{{{'Operand[]' if row.variadic else 'Operand'}}} {name}" for name in names(row)]
     if row.attributes:
         given.append("attributes" if required(row) else "attributes = {}")
         members = (
-            f"{each.name}{'' if each in required(row) else '?'}: {js_type(each)}"
-            for each in row.attributes
+            f"{attribute.name}{'' if attribute in required(row) else '?'}: {js_type(attribute)}"
+            for attribute in row.attributes
         )
         shown = "attributes" if required(row) else "[attributes]"
         kinds.append(f"{{{{{', '.join(members)}}}}} {shown}")
@@ -169,7 +169,7 @@ def go_method(row: Operation) -> str:
 
 def names(row: Operation) -> list[str]:
     """The names of an operation's inputs as parameters."""
-    return [f"{each.name}_" if each.name in TAKEN else each.name for each in row.inputs]
+    return [f"{input_.name}_" if input_.name in TAKEN else input_.name for input_ in row.inputs]
 
 
 def listed(row: Operation) -> str:
@@ -195,7 +195,7 @@ def required(row: Operation) -> Sequence[Attribute]:
 def comment(row: Operation, with_attributes: bool = True) -> str:
     """The comment of an operation."""
     told = f"; gives {', '.join(row.outputs)}" if len(row.outputs) > 1 else ""
-    named = ", ".join(f"{each.name} ({each.kind})" for each in row.attributes)
+    named = ", ".join(f"{attribute.name} ({attribute.kind})" for attribute in row.attributes)
     known = f". Attributes: {named}" if named and with_attributes else ""
     return f"{table.about(row)}{told}{known}.".replace("*/", "* /")
 

@@ -30,10 +30,9 @@ CPP_BUFFERS |= {"float": "std::vector<float>"}
 
 def missing(calls: list[Call], folder: Path, pattern: str) -> dict[str, list[Call]]:
     """The calls that no source in a folder makes, by their noun; generated sources do not count."""
-    sources = [path.read_text() for path in sorted(folder.rglob(pattern)) if is_by_hand(path)]
-    if not sources:  # a copy of the tree without the binding
+    code = by_hand(folder, pattern)
+    if not code:  # a copy of the tree without the binding
         return {}
-    code = re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(sources), flags=re.S)
     made = set(re.findall(r"\bcow_mlx_(\w+)\b", code))
     nouns: dict[str, list[Call]] = {}
     for call in calls:
@@ -42,9 +41,11 @@ def missing(calls: list[Call], folder: Path, pattern: str) -> dict[str, list[Cal
     return nouns
 
 
-def is_by_hand(path: Path) -> bool:
-    """Whether somebody wrote a source."""
-    return not path.read_text()[:20].lstrip("/* ").startswith("Generated")
+def by_hand(folder: Path, pattern: str) -> str:
+    """The code that somebody wrote, without its comments."""
+    sources = [path.read_text() for path in sorted(folder.rglob(pattern))]
+    written = [text for text in sources if "enerated by" not in text.partition("\n")[0]]
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", "\n".join(written), flags=re.S)
 
 
 def noun_of(call: Call) -> str:
@@ -55,9 +56,9 @@ def noun_of(call: Call) -> str:
     simple = (
         first.kind == "handle"
         and first.name == noun
-        and all(each.kind in INPUTS or each in call.outputs for each in others)
-        and all(each.kind in ("value_out", "buffers_out") for each in call.outputs)
-        and all(each.type.name in CPP_BUFFERS and len(each.buffers) == 1 for each in buffers)
+        and all(other.kind in INPUTS or other in call.outputs for other in others)
+        and all(output.kind in ("value_out", "buffers_out") for output in call.outputs)
+        and all(buffer.type.name in CPP_BUFFERS and len(buffer.buffers) == 1 for buffer in buffers)
         and len(buffers) < 2
     )
     if not simple:

@@ -73,15 +73,15 @@ def types(public: Header, generated: str) -> str:
     groups, handles = hosts.enumerations(public), hosts.handle_members(public)
     lines = [f"// {generated}", ""]
     for layout in hosts.layouts(public):
-        members = [each for each in layout.members if is_shown(each, layout)]
+        members = [member for member in layout.members if is_shown(member, layout)]
         takes = layout.name.endswith("_params")
         if members and (takes or layout.name in GIVEN):
             lines += ["/**", f" * @typedef {{object}} {camel(f'_{layout.name}')}"]
-            for each in members:
-                name = camel(each.name)
+            for member in members:
+                name = camel(member.name)
                 shown = f"[{name}]" if takes else name
-                kind = script_type(each, groups, takes)
-                own = ' | import("./handle.js").Handle' if each.name in handles else ""
+                kind = script_type(member, groups, takes)
+                own = ' | import("./handle.js").Handle' if member.name in handles else ""
                 lines.append(f" * @property {{{kind}{own}}} {shown}")
             lines += [" */", ""]
     return "\n".join([*lines, "export {};", ""])
@@ -140,8 +140,14 @@ def structs(public: Header) -> dict[str, object]:
         layout.name: {
             "size": layout.size,
             "members": {
-                each.name: [each.offset, each.kind, each.type, each.count, each.enumeration]
-                for each in layout.members
+                member.name: [
+                    member.offset,
+                    member.kind,
+                    member.type,
+                    member.count,
+                    member.enumeration,
+                ]
+                for member in layout.members
             },
         }
         for layout in hosts.layouts(public)

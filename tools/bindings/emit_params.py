@@ -95,9 +95,9 @@ def nouns(public: Header) -> Iterable[tuple[str, Layout]]:
 def fields(layout: Layout) -> list[Member]:
     """The members that are options: no sizes, counts and user_data."""
     return [
-        each
-        for each in layout.members
-        if each.name != "struct_size" and not each.name.endswith(("_count", "user_data"))
+        member
+        for member in layout.members
+        if member.name != "struct_size" and not member.name.endswith(("_count", "user_data"))
     ]
 
 

@@ -155,9 +155,11 @@ def method(row: Operation, family: str) -> str:
     numbers = table.takes_numbers(row, family)
     inputs = table.needed_inputs(row)
     inputs = inputs[1:] if has_receiver(row) else inputs
-    takes = ", ".join(f"{each.name}: {type_of_input(each, numbers)}" for each in inputs)
+    takes = ", ".join(f"{input_.name}: {type_of_input(input_, numbers)}" for input_ in inputs)
     attributes = table.needed_attributes(row)
-    asked = [f'"{each.name}" {name_of(each)}: {type_of(each)}' for each in attributes]
+    asked = [
+        f'"{attribute.name}" {name_of(attribute)}: {type_of(attribute)}' for attribute in attributes
+    ]
     asked += ['"" results: usize'] if COUNTS.get(row.name) == "results" else []
     needed = ", ".join(asked)
     name = f"{row.name}_" if row.name in KEYWORDS else row.name
@@ -181,11 +183,11 @@ def options(row: Operation) -> list[str]:
             f"        {at} {place.name}{',' * (at + 1 < len(inputs))}",
         ]
     lines += ["        ;"] if inputs else []
-    for at, each in enumerate(attributes):
+    for at, attribute in enumerate(attributes):
         comma = "," * (at + 1 < len(attributes))
         lines += [
-            *indented(comment(each.about)),
-            f'        "{each.name}" {name_of(each)}: {option_of(each)}{comma}',
+            *indented(comment(attribute.about)),
+            f'        "{attribute.name}" {name_of(attribute)}: {option_of(attribute)}{comma}',
         ]
     return [*lines, "    ) "]
 

@@ -96,17 +96,20 @@ def for_build(exported: Exported) -> dict[Path, str]:
 def for_packages(exported: Exported) -> dict[Path, str]:
     """Return the parts of the bindings for Node.js and Java that their packages bring."""
     # The table of operations imports what for_build() writes.
-    from tools.bindings import emit_java, emit_managed_operations, emit_node
+    from tools.bindings import emit_java, emit_managed_methods, emit_managed_operations, emit_node
 
     public = exported.public
     node = ROOT / "bindings/node/lib/generated"
     java = ROOT / "bindings/java/src/generated/java/cowmlx"
+    by_hand = ROOT / "bindings/java/src/main"
+    in_java = emit_java.files(public, FROM_PUBLIC)
+    in_java |= emit_managed_methods.java(calls.read(public), public, by_hand, FROM_PUBLIC)
     return {
         node / "declarations.js": emit_node.declarations(public, FROM_PUBLIC),
         node / "types.js": emit_node.types(public, FROM_PUBLIC),
         node / "operations.js": emit_managed_operations.node(FROM_TABLE),
         java / "Operations.java": emit_managed_operations.java(FROM_TABLE),
-        **{java / name: text for name, text in emit_java.files(public, FROM_PUBLIC).items()},
+        **{java / name: text for name, text in in_java.items()},
     }
 
 
@@ -119,6 +122,7 @@ def committed(exported: Exported) -> dict[Path, str]:
     from tools.bindings import (
         emit_cpp_operations,
         emit_go,
+        emit_managed_methods,
         emit_managed_operations,
         emit_methods,
         emit_params,
@@ -133,6 +137,7 @@ def committed(exported: Exported) -> dict[Path, str]:
     recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
     return {
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
+        go / "methods.go": emit_managed_methods.go(known, public, go, FROM_PUBLIC),
         go / "operations.go": emit_managed_operations.go(FROM_TABLE),
         cpp / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
         cpp / "methods.hpp": emit_methods.cpp(known, cpp, FROM_PUBLIC),

@@ -56,7 +56,7 @@ def handle_members(public: Header) -> set[str]:
     """The names of members of structs that are one handle."""
     handles = set(handle_types(public))
     structs = [d for d in public.declarations if isinstance(d, Struct)]
-    members = [each for struct in structs for each in struct.members or ()]
+    members = [member for struct in structs for member in struct.members or ()]
     return {name for name, type_ in members if type_.name in handles and not type_.pointers}
 
 

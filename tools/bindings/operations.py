@@ -64,17 +64,17 @@ def choices() -> list[Choice]:
 
 def choice_of(attribute: Attribute) -> Choice:
     """Return the type of an attribute's choices."""
-    return next(each for each in choices() if each.texts == attribute.choices)
+    return next(choice for choice in choices() if choice.texts == attribute.choices)
 
 
 def needed_inputs(row: Operation) -> list[Input]:
     """Return the inputs that have to be given."""
-    return [each for each in row.inputs if not each.optional]
+    return [input_ for input_ in row.inputs if not input_.optional]
 
 
 def optional_inputs(row: Operation) -> list[Input]:
     """Return those that may be left out, which are the last."""
-    return [each for each in row.inputs if each.optional]
+    return [input_ for input_ in row.inputs if input_.optional]
 
 
 def needed_attributes(row: Operation) -> list[Attribute]:
@@ -84,7 +84,8 @@ def needed_attributes(row: Operation) -> list[Attribute]:
     table's order.
     """
     last = max(
-        (at for at, each in enumerate(row.attributes) if each.default is REQUIRED), default=-1
+        (at for at, attribute in enumerate(row.attributes) if attribute.default is REQUIRED),
+        default=-1,
     )
     return list(row.attributes[: last + 1])
 
@@ -101,7 +102,7 @@ def takes_numbers(row: Operation, family: str) -> bool:
 
 def parameter(row: Operation, attribute: Attribute) -> str:
     """Return the name of an attribute as a parameter, where an input may be called the same."""
-    taken = any(each.name == attribute.name for each in row.inputs)
+    taken = any(input_.name == attribute.name for input_ in row.inputs)
     return f"{attribute.name}_option" if taken else attribute.name
 
 

@@ -6,6 +6,7 @@ import com.sun.jna.Pointer;
 import java.lang.reflect.Array;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiFunction;
@@ -101,6 +102,18 @@ final class Arena implements AutoCloseable {
     return memory;
   }
 
+  /** The structs of texts. */
+  Memory texts(List<String> texts, String name) {
+    Memory memory = allocate((long) CowMlx.At.TEXT * texts.size());
+    for (int i = 0; i < texts.size(); i++) {
+      byte[] utf8 = utf8(texts.get(i), name + "[" + i + "]");
+      long at = (long) CowMlx.At.TEXT * i;
+      memory.setPointer(at + CowMlx.At.TEXT_DATA, copy(utf8));
+      memory.setLong(at + CowMlx.At.TEXT_LENGTH, utf8.length);
+    }
+    return memory;
+  }
+
   /** UTF-8 of a text that must be given. */
   static byte[] utf8(String value, String name) {
     return Given.given(value, name).getBytes(StandardCharsets.UTF_8);
@@ -146,6 +159,16 @@ final class Fill {
 
   static long[] longs(int guess, Call call) {
     return elements(guess, 8, 1, call, (buffer, count) -> buffer.getLongArray(0, count));
+  }
+
+  /** Numbers cut into so many rows. */
+  static float[][] rows(int count, float[] all) {
+    float[][] rows = new float[count][];
+    for (int i = 0; i < count; i++) {
+      int width = all.length / count;
+      rows[i] = Arrays.copyOfRange(all, i * width, (i + 1) * width);
+    }
+    return rows;
   }
 
   /** The call reports one of so many rows. */

@@ -3,7 +3,6 @@ package cowmlx;
 import com.sun.jna.Memory;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 
@@ -12,8 +11,8 @@ import java.util.concurrent.atomic.AtomicReference;
  * the thread cancels the generation or the chat that it waits for, which throws
  * {@link CowMlxException.Canceled} and leaves the thread interrupted.
  */
-public final class Context extends Handle {
-  private static final GenerationParams WATCHED =
+public final class Context extends ContextMethods {
+  static final GenerationParams WATCHED =
       new GenerationParams().promptProgress((processed, total) -> true);
 
   /** A token and its log probability. */
@@ -23,23 +22,7 @@ public final class Context extends Handle {
   private final AtomicReference<Follower<?>> following = new AtomicReference<>();
 
   Context(int handle) {
-    super("context", handle, number -> Api.get().cow_mlx_context_free((int) number));
-  }
-
-  /** See cow_mlx_context_info(). */
-  public Map<String, Object> info() {
-    return Json.object(Fill.text(4096, (buffer, room, length) ->
-        Api.get().cow_mlx_context_info(handle(), buffer, room, length)));
-  }
-
-  /** Processes a prompt, and is ready to generate. */
-  public void begin(int[] tokens, GenerationParams params) {
-    Given.given(tokens, "tokens");
-    follow(null);
-    try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      listener.check(Api.get().cow_mlx_context_begin(handle(), arena.copy(tokens), tokens.length,
-          Params.lower(arena, listener, WATCHED, params)));
-    }
+    super(handle);
   }
 
   /** The next piece; at the end one without text, whose finish is the reason. */
@@ -65,20 +48,6 @@ public final class Context extends Handle {
   /** The pieces that are still to come after a begin. */
   public Pieces pieces() {
     return new Pieces(this);
-  }
-
-  /** Processes a prompt and generates to the end; {@code onText} may be null. */
-  public Stats generate(int[] tokens, GenerationParams params, Listener.Text onText) {
-    Given.given(tokens, "tokens");
-    follow(null);
-    try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      Memory stats = arena.struct(Stats.SIZE);
-      Listener.Text heard = onText != null ? onText : text -> true;
-      listener.check(Api.get().cow_mlx_context_generate(handle(), arena.copy(tokens),
-          tokens.length, Params.lower(arena, listener, WATCHED, params),
-          listener.hear(Listener.Kind.TEXT, heard), listener.id(), stats));
-      return Stats.read(stats);
-    }
   }
 
   /**
@@ -161,86 +130,9 @@ public final class Context extends Handle {
     return chat(Message.json(messages), params, null, onEvent);
   }
 
-  /** The same of JSON; options may be null: see cow_mlx_model_chat_prompt(). */
-  public Stats chat(String messagesJson, GenerationParams params, String optionsJson,
-      Listener.Event onEvent) {
-    byte[] utf8 = Arena.utf8(messagesJson, "messagesJson");
-    follow(null);
-    try (Arena arena = new Arena(); Listener listener = new Listener()) {
-      Memory stats = arena.struct(Stats.SIZE);
-      Listener.Event heard = onEvent != null ? onEvent : event -> true;
-      listener.check(Api.get().cow_mlx_context_chat(handle(), arena.copy(utf8), utf8.length,
-          Params.lower(arena, listener, WATCHED, params),
-          arena.string(optionsJson, "optionsJson"),
-          listener.hear(Listener.Kind.EVENT, heard), listener.id(), stats));
-      return Stats.read(stats);
-    }
-  }
-
   /** Waits until a piece would come at once; -1: as long as it takes. False: not yet. */
   public boolean poll(int milliseconds) {
     return CowMlxException.isThere(Api.get().cow_mlx_context_poll(handle(), milliseconds));
-  }
-
-  /** A file descriptor that is readable while a piece would come at once. */
-  public int wakeFd() {
-    return Arena.opened((arena, out) -> Api.get().cow_mlx_context_wake_fd(handle(), out));
-  }
-
-  /** Ends the call that runs on the context, which stays usable; for any thread. */
-  public void cancel() {
-    checkCancel(Api.get().cow_mlx_context_cancel(handle()));
-  }
-
-  /** Opens a copy of the context, with its tokens and cache. */
-  public Context fork() {
-    return new Context(
-        Arena.opened((arena, out) -> Api.get().cow_mlx_context_fork(handle(), out)));
-  }
-
-  /** Forgets every token. */
-  public void reset() {
-    CowMlxException.check(Api.get().cow_mlx_context_reset(handle()));
-  }
-
-  /** The tokens that the cache holds. */
-  public int[] tokens() {
-    return Fill.ints(1024, (tokens, room, count) ->
-        Api.get().cow_mlx_context_tokens(handle(), tokens, room, count));
-  }
-
-  /** Drops the last tokens and returns how many. */
-  public long trimEnd(long count) {
-    return Arena.number(
-        (arena, out) -> Api.get().cow_mlx_context_trim_end(handle(), count, out));
-  }
-
-  /** Drops the first tokens and returns how many. */
-  public long trimFront(long count) {
-    return Arena.number(
-        (arena, out) -> Api.get().cow_mlx_context_trim_front(handle(), count, out));
-  }
-
-  /** Keeps the context's tokens and cache, to come back to them. */
-  public Checkpoint checkpoint() {
-    return new Checkpoint(
-        Arena.opened((arena, out) -> Api.get().cow_mlx_context_checkpoint(handle(), out)));
-  }
-
-  /** Restores the tokens of a checkpoint. */
-  public void rewind(Checkpoint checkpoint) {
-    CowMlxException.check(Api.get().cow_mlx_context_rewind(handle(),
-        Given.open(checkpoint, "checkpoint")));
-  }
-
-  /** Writes the context's tokens and cache to a file. */
-  public void save(String path) {
-    Arena.call(arena -> Api.get().cow_mlx_context_save(handle(), arena.string(path, "path")));
-  }
-
-  /** Loads the tokens and the cache that a context has saved. */
-  public void load(String path) {
-    Arena.call(arena -> Api.get().cow_mlx_context_load(handle(), arena.string(path, "path")));
   }
 
   /** Uses an adapter from now on; null: none. */
@@ -266,21 +158,6 @@ public final class Context extends Handle {
         found.add(new Candidate(tokens.getInt(4L * i), values.getFloat(4L * i)));
       }
       return found;
-    }
-  }
-
-  /** The model's logits after the last token. */
-  public float[] logits() {
-    return Fill.floats(1 << 18, 1, (logits, room, count) ->
-        Api.get().cow_mlx_context_logits(handle(), logits, room, count));
-  }
-
-  /** Sizes and times of the last generation, so far. */
-  public Stats stats() {
-    try (Arena arena = new Arena()) {
-      Memory stats = arena.struct(Stats.SIZE);
-      CowMlxException.check(Api.get().cow_mlx_context_stats(handle(), stats));
-      return Stats.read(stats);
     }
   }
 }

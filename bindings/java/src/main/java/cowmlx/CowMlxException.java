@@ -184,7 +184,7 @@ final class Given {
 
   private static boolean isPublic(Class<?> type, String method) {
     boolean isConstructor = method.equals("<init>");
-    boolean isSeen = Modifier.isPublic(type.getModifiers()) || type.getSimpleName().endsWith("Operations");
+    boolean isSeen = Modifier.isPublic(type.getModifiers()) || isGenerated(type.getSimpleName());
     if (!isSeen || type == CowMlxException.class) return false;
     if (type == Handle.class || Modifier.isAbstract(type.getModifiers()) && isConstructor) return false;
     List<? extends Executable> all = isConstructor ? List.of(type.getDeclaredConstructors())
@@ -192,8 +192,13 @@ final class Given {
     return all.stream().anyMatch(each -> Modifier.isPublic(each.getModifiers()) && !each.isSynthetic());
   }
 
+  /** Whether a class has methods of another one, which is public. */
+  private static boolean isGenerated(String name) {
+    return name.endsWith("Operations") || name.endsWith("Methods");
+  }
+
   private static String named(Class<?> type, String method) {
-    String name = type.getSimpleName();
+    String name = type.getSimpleName().replaceFirst("Methods$", "");
     if (name.endsWith("Operations")) name = "ProgramBuilder";
     return method.equals("<init>") ? "new " + name : name + "." + method;
   }

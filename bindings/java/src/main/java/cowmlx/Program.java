@@ -7,11 +7,11 @@ import java.util.Map;
 import java.util.stream.Collectors;
 
 /** A program: a computation on arrays, checked once and run many times, by any number of threads. */
-public final class Program extends Handle {
+public final class Program extends ProgramMethods {
   private int results = -1;
 
-  private Program(int handle) {
-    super("program", handle, number -> Api.get().cow_mlx_program_free((int) number));
+  Program(int handle) {
+    super(handle);
   }
 
   /** Makes a program of its JSON: see cow_mlx_program_create(). */
@@ -81,10 +81,5 @@ public final class Program extends Handle {
   private int results() {
     if (results < 0) results = Json.objects(info(Map.of()).get("outputs")).size();
     return results;
-  }
-
-  /** Ends the runs that have begun or wait; for any thread. */
-  public void cancel() {
-    checkCancel(Api.get().cow_mlx_program_cancel(handle()));
   }
 }
