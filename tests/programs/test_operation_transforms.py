@@ -213,3 +213,104 @@ def test_rows_of_random_integers_are_a_loop(shape, dtype):
     wanted = mx.stack([function(key) for key in keys])
     assert mx.array_equal(mx.vmap(function)(keys), wanted)
     assert mx.array_equal(mx.vmap(function, in_axes=1)(keys.transpose()), wanted)
+
+
+def complex_numbers(seed, shape, low=-1.0, high=1.0):
+    """Complex numbers near the real ones of a range, so that roots and logarithms are smooth."""
+    source = np.random.default_rng(seed)
+    turned = np.exp(1j * source.uniform(-0.7, 0.7, shape))
+    return mx.array((source.uniform(low, high, shape) * turned).astype(np.complex64))
+
+
+def of_complex_numbers(row, example):
+    """The inputs of an example with complex numbers for floats, or None if the row takes none."""
+    inputs = []
+    for at, text in enumerate(example.inputs):
+        array = None if text is None else array_of(text, at)
+        if array is not None and array.dtype == mx.float32:
+            low, high = mx.min(array).item() if array.size else 0, 1
+            array = complex_numbers(at, tuple(array.shape), max(low, -1) if low < 0 else 0.5, high)
+        inputs.append(array)
+    found = row.arranged(inputs)
+    taken = any(each is not None and each.dtype == mx.complex64 for each in found)
+    return found if taken and accepts(row, found, attributes_of(row, example.attributes)) else None
+
+
+def real_part(row, inputs, attributes):
+    """A weighted sum of real parts, as a function of how far the complex inputs are moved."""
+    ways = [
+        complex_numbers(50 + at, tuple(each.shape))
+        if each is not None and each.dtype == mx.complex64
+        else None
+        for at, each in enumerate(inputs)
+    ]
+
+    def function(t):
+        moved = [
+            each if way is None else each + t * way for each, way in zip(inputs, ways, strict=True)
+        ]
+        found = mx.array(0.0)
+        for out in row.compute(moved, attributes):
+            weights = mx.cos(mx.arange(out.size).reshape(out.shape))
+            if out.dtype in (mx.float32, mx.complex64):
+                part = mx.real(out)
+                found = found + mx.sum(mx.where(mx.isfinite(part), part, 0) * weights)
+        return found
+
+    return function
+
+
+COMPLEX = [
+    row
+    for row in ROWS
+    if row.differentiable
+    and not row.name.startswith("random")
+    and any(of_complex_numbers(row, example) is not None for example in row.examples)
+]
+
+
+def central(function, step):
+    sides = [function(mx.array(each * step)).item() for each in (1, -1, 2, -2)]
+    return (8 * (sides[0] - sides[1]) - (sides[2] - sides[3])) / (12 * step)
+
+
+@pytest.mark.parametrize("row", COMPLEX, ids=lambda row: row.name)
+def test_gradients_through_complex_numbers_are_slopes(row):
+    for example in row.examples:
+        inputs = of_complex_numbers(row, example)
+        if inputs is None:
+            continue
+        function = real_part(row, inputs, attributes_of(row, example.attributes))
+        wanted = central(function, 2e-3)
+        found = mx.grad(function)(mx.array(0.0)).item()
+        assert abs(found - wanted) <= 2e-2 * (1 + abs(wanted))
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "power", "cumprod"])
+def test_complex_gradients_have_rows_and_slopes(name):
+    row = find(name)
+    example = row.examples[0]
+    attributes = attributes_of(row, example.attributes)
+    inputs = of_complex_numbers(row, example)
+    first = mx.grad(real_part(row, inputs, attributes))
+    wanted = central(first, 1e-2)
+    assert abs(mx.grad(first)(mx.array(0.0)).item() - wanted) <= 3e-2 * (1 + abs(wanted))
+
+    def slopes(*given):
+        return mx.grad(lambda *arrays: mx.sum(mx.real(row.compute(list(arrays), attributes)[0])))(
+            *given
+        )
+
+    more = [mx.stack([each, 2 * each, each - 0.25], axis=1) for each in inputs]
+    together = mx.vmap(slopes, 1, 1)(*more)
+    for at in range(3):
+        alone = slopes(*(each[:, at] for each in more))
+        assert np.allclose(np.array(together[:, at]), np.array(alone), atol=1e-5)
+
+
+def test_powers_of_a_complex_zero():
+    zero, one = mx.array([0j]), mx.array([1 + 0j])
+    row = find("power")
+    assert row.compute([zero, zero], {})[0].item() == 1
+    slope = mx.grad(lambda a: mx.sum(mx.real(row.compute([a, one], {})[0])))(zero)
+    assert slope.item() == 1

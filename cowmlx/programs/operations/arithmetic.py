@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations import rules
+from cowmlx.programs.operations.elementary import power
 from cowmlx.programs.operations.making import PAIR, cast, elementwise, example, magnitude, row
 from cowmlx.programs.operations.row import Attribute, Spec
 from cowmlx.programs.operations.rules import inexact, promote
@@ -142,6 +143,7 @@ ROWS = (
         "power",
         "An array to the power of another; of integers and a negative power it is 0.",
         "a^b",
+        power,
         values=" 0.5..2",
         aliases="pow",
     ),

@@ -183,6 +183,45 @@ def exp2(a: mx.array) -> mx.array:
     return mx.exp(a * math.log(2))
 
 
+def _of_pairs(
+    value: Callable[[mx.array, mx.array], mx.array],
+    slopes: Callable[[mx.array, mx.array, mx.array], tuple[mx.array, mx.array]],
+) -> Callable[[mx.array, mx.array], mx.array]:
+    """Return a function of two arrays of one shape and dtype, with this gradient.
+
+    Args:
+        value: the function.
+        slopes: its derivatives, of the arguments and the value; complex ones as mlx multiplies
+            cotangents by them, conjugated.
+    """
+    custom = cast(Any, mx.custom_function(value))
+
+    @custom.vjp  # type: ignore[untyped-decorator]
+    def gradient(
+        arrays: tuple[mx.array, mx.array], cotangent: mx.array, out: mx.array
+    ) -> tuple[mx.array, mx.array]:
+        left, right = slopes(*arrays, out)
+        return cotangent * left, cotangent * right
+
+    @custom.vmap  # type: ignore[untyped-decorator]
+    def rows(
+        arrays: tuple[mx.array, mx.array], axes: tuple[int | None, int | None]
+    ) -> tuple[mx.array, int]:
+        """Keep the gradient, as above; an array that all rows share has no axis."""
+        parts = [
+            each[None] if axis is None else mx.moveaxis(each, axis, 0)
+            for each, axis in zip(arrays, axes, strict=True)
+        ]
+        return custom(*mx.broadcast_arrays(*parts)), 0
+
+    def function(a: mx.array, b: mx.array) -> mx.array:
+        dtype = mx.result_type(a, b)
+        found: mx.array = custom(*mx.broadcast_arrays(a.astype(dtype), b.astype(dtype)))
+        return found
+
+    return function
+
+
 def _logaddexp(a: mx.array, b: mx.array) -> mx.array:
     high, low = mx.maximum(a, b), mx.minimum(a, b)
     # Of infinities there is no difference.
@@ -191,36 +230,38 @@ def _logaddexp(a: mx.array, b: mx.array) -> mx.array:
     return high + more
 
 
-_custom_logaddexp = cast(Any, mx.custom_function(_logaddexp))
+def _power(a: mx.array, b: mx.array) -> mx.array:
+    """Raise complex numbers to powers; mlx's 0^0 is nan."""
+    return mx.where(b == 0, 1, mx.power(a, b))
 
 
-@_custom_logaddexp.vjp  # type: ignore[untyped-decorator]
-def _logaddexp_gradient(
-    arrays: tuple[mx.array, mx.array], cotangent: mx.array, out: mx.array
-) -> tuple[mx.array, mx.array]:
-    a, b = arrays
-    return cotangent * sigmoid(a - b), cotangent * sigmoid(b - a)
+def _power_slopes(a: mx.array, b: mx.array, out: mx.array) -> tuple[mx.array, mx.array]:
+    base = mx.where(b == 0, 0, b * power(mx.where(b == 0, 1, a), b - 1))
+    exponent = mx.where(a == 0, 0, out * mx.log(mx.where(a == 0, 1, a)))
+    return mx.conjugate(base), mx.conjugate(exponent)
 
 
-@_custom_logaddexp.vmap  # type: ignore[untyped-decorator]
-def _logaddexp_rows(
-    arrays: tuple[mx.array, mx.array], axes: tuple[int | None, int | None]
-) -> tuple[mx.array, int]:
-    """Keep the gradient, as above; an array that all rows share has no axis."""
-    rows = [
-        each[None] if axis is None else mx.moveaxis(each, axis, 0)
-        for each, axis in zip(arrays, axes, strict=True)
-    ]
-    return _custom_logaddexp(*mx.broadcast_arrays(*rows)), 0
+_logaddexp64 = _of_pairs(_logaddexp, lambda a, b, out: (sigmoid(a - b), sigmoid(b - a)))
+# mlx has no gradient of the first, and does not conjugate the second's.
+_complex_logaddexp = _of_pairs(
+    mx.logaddexp,
+    lambda a, b, out: (mx.conjugate(mx.exp(a - out)), mx.conjugate(mx.exp(b - out))),
+)
+_complex_power = _of_pairs(_power, _power_slopes)
 
 
 def logaddexp(a: mx.array, b: mx.array) -> mx.array:
     """Return ln(e^a + e^b), without overflow."""
-    if mx.result_type(a, b) != mx.float64:
-        return mx.logaddexp(a, b)
-    left, right = mx.broadcast_arrays(a.astype(mx.float64), b.astype(mx.float64))
-    found: mx.array = _custom_logaddexp(left, right)
-    return found
+    dtype = mx.result_type(a, b)
+    if dtype == mx.complex64:
+        return _complex_logaddexp(a, b)
+    return _logaddexp64(a, b) if dtype == mx.float64 else mx.logaddexp(a, b)
+
+
+def power(a: mx.array, b: mx.array) -> mx.array:
+    """Return a^b."""
+    is_complex = mx.result_type(a, b) == mx.complex64
+    return _complex_power(a, b) if is_complex else mx.power(a, b)
 
 
 def _largest(a: mx.array, axis: Axis) -> mx.array:

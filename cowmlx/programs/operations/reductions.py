@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -342,6 +342,37 @@ def _extreme(function: Callable[..., mx.array], lowest: float) -> Callable[..., 
     return scan
 
 
+def _products(a: mx.array, reverse: bool, inclusive: bool) -> mx.array:
+    """Return cumulative products along axis 0, by multiplications (Hillis and Steele, 1986)."""
+    found = a[::-1] if reverse else a
+    if not inclusive:
+        found = mx.concatenate([mx.ones_like(found[:1]), found[:-1]])
+    width = 1
+    while width < found.shape[0]:
+        found = mx.concatenate([found[:width], found[width:] * found[:-width]])
+        width *= 2
+    return found[::-1] if reverse else found
+
+
+def _cumprod(a: mx.array, axis: int | None, **attributes: Any) -> mx.array:
+    """Multiply up to each element; mlx's gradient of complex numbers lacks a conjugate."""
+    if a.dtype != mx.complex64:
+        return mx.cumprod(a, axis=axis, **attributes)
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    custom = cast(Any, mx.custom_function(lambda a: mx.cumprod(a, axis=0, **attributes)))
+
+    @custom.vjp  # type: ignore[untyped-decorator]
+    def gradient(a: mx.array, cotangent: mx.array, out: mx.array) -> mx.array:
+        return mx.vjp(lambda a: _products(a, **attributes), [a], [cotangent])[1][0]
+
+    @custom.vmap  # type: ignore[untyped-decorator]
+    def rows(a: mx.array, place: int) -> tuple[mx.array, int]:
+        return custom(mx.moveaxis(a, place, -1)), a.ndim - 1
+
+    return mx.moveaxis(custom(mx.moveaxis(a, axis, 0)), 0, axis)
+
+
 def _diff(shape: Shape, attributes: Attributes) -> Shape:
     axis = rules.axis_of(attributes["axis"], len(shape))
     length, times = shape[axis], attributes["n"]
@@ -385,6 +416,7 @@ SCANS = (
         "cumprod",
         summary="The products of all elements up to each.",
         formula="out[i] = a[0] … a[i]",
+        function=_cumprod,
         aliases="cumulative_prod cumulative_product",
     ),
     _scan(
