@@ -41,6 +41,16 @@ TOLERANCE = {
 }
 
 
+@pytest.mark.parametrize("name", ["fftfreq", "rfftfreq"])
+@pytest.mark.parametrize("d", [1e-45, -1e-45, 1e-40, 1e308, math.inf])
+def test_frequencies_of_very_short_and_long_times(name, d):
+    """The first is 0, also where the others are infinite in float32."""
+    with np.errstate(over="ignore"):
+        wanted = reference_of(name)(5, d).astype(np.float32)
+    found = find(name).compute([], {"n": 5, "d": d})[0]
+    np.testing.assert_allclose(np.array(found), wanted, rtol=1e-6)
+
+
 def test_every_row_is_tested_against_something():
     assert [
         row.name for row in ROWS if not reference_of(row.name) and row.name not in BY_PROPERTY

@@ -14,6 +14,7 @@ from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Oper
 
 ACCEPTED = ("float32", "complex64")
 MAX_LENGTH = 2**26
+_LARGEST = float(mx.finfo(mx.float32).max)
 _N = Attribute(
     "n",
     "int",
@@ -134,10 +135,17 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
             raise rules.value_refused("d", 0, "a number that is not 0")
         return rules.spec((n // 2 + 1 if real else n,), "float32")
 
+    def compute(n: int, d: float) -> mx.array:
+        found = function(n, d)
+        if abs(1 / (n * d)) <= _LARGEST:
+            return found
+        # mlx multiplies places by infinity.
+        return mx.where(mx.arange(found.size) == 0, 0 / d, found)
+
     return row(
         f"{name}()",
         infer,
-        lambda *arrays, **attributes: function(attributes["n"], attributes["d"]),
+        lambda *arrays, **attributes: compute(**attributes),
         f"The frequencies of the results of {'rfft' if real else 'fft'}.",
         "out[i] = i / (n d)" + ("" if real else ", those from n / 2 on less 1 / d"),
         [example(n=6), example(n=5, d=0.5)],
