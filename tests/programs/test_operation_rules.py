@@ -245,6 +245,7 @@ BAD_INPUTS = [
     ("split", ["float32[5]"], {"indices_or_sections": 2}, "conflict", "no 2 parts"),
     ("split", ["float32[5]"], {"indices_or_sections": 0}, "conflict", "no 0 parts"),
     ("split", ["float32[5]"], {"indices_or_sections": [3, 1]}, "out_of_range", "in order"),
+    ("split", ["float32[0]"], {"indices_or_sections": 1025}, "out_of_range", "at most 1024"),
     ("squeeze", ["float32[2,1]"], {"axis": 0}, "conflict", "must be 1"),
     ("inv", ["float32[2,3]"], {}, "conflict", "as long"),
     ("inv", ["float32[0,0]"], {}, "conflict", "a row or more"),

@@ -40,6 +40,8 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
     """Return the lengths of the parts of an axis."""
     cuts = attributes["indices_or_sections"]
     if isinstance(cuts, int):
+        if cuts > MAX_PARTS:
+            raise rules.value_refused("indices_or_sections", cuts, f"at most {MAX_PARTS}")
         part = divided(length, cuts) if cuts > 0 else None
         if part is None:
             raise rules.shapes_refused(
