@@ -7,6 +7,7 @@ import json
 import re
 import resource
 import sys
+import traceback
 from collections import Counter
 from pathlib import Path
 from time import monotonic
@@ -15,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from support.fuzz import cases
-from support.fuzz.watch import Watched
+from support.fuzz.watch import LARGEST, Watched
 
 
 def known(patterns: dict[str, list[str]], case: dict[str, Any], finding: str) -> str:
@@ -48,6 +49,8 @@ def main() -> None:
         "--case", type=Path, help="carry out the case of a file, or those of a .jsonl"
     )
     given = parser.parse_args()
+    # What rules of shapes would take without a bound is a finding here, not the machine's end.
+    resource.setrlimit(resource.RLIMIT_AS, (LARGEST, resource.getrlimit(resource.RLIMIT_AS)[1]))
     patterns = json.loads(given.known.read_text()) if given.known else {}
     end = monotonic() + 60 * given.minutes
     done: Counter[str] = Counter()
@@ -61,7 +64,13 @@ def main() -> None:
                 print(json.dumps(child.carry_out(json.loads(line)), indent=1), flush=True)
             return
         while monotonic() < end and (given.count is None or number < given.first + given.count):
-            case = cases.draw(f"{given.seed}/{number}", given.kind, given.only)
+            try:
+                case = cases.draw(f"{given.seed}/{number}", given.kind, given.only)
+            except MemoryError:
+                findings += 1
+                print(f"{given.seed}/{number}\n  draw:", traceback.format_exc(), flush=True)
+                number += 1
+                continue
             if case.get("operation") in (given.without or []):
                 number += 1
                 continue

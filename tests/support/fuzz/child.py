@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import resource
 import sys
 import traceback
 import warnings
@@ -89,6 +90,8 @@ class Child:
 
 def main() -> None:
     """Answer until stdin ends."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # the parent's is lower
     answers = os.fdopen(os.dup(1), "w")
     with open(sys.argv[2], "w+b", buffering=0) as printed:
         os.dup2(printed.fileno(), 1)
