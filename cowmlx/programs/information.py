@@ -11,7 +11,7 @@ from cowmlx.programs.failure import ProgramError, refused, shown
 from cowmlx.programs.forms.form import Form, Output
 from cowmlx.programs.graph import Control, Declared, Graph, Library, Node
 from cowmlx.programs.operations.row import Spec
-from cowmlx.programs.running.concrete import concrete
+from cowmlx.programs.running.concrete import concrete, require_declared
 from cowmlx.programs.running.cost import Costs, Needs, bytes_of
 
 
@@ -101,6 +101,7 @@ def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, A
         Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.inputs
     ]
     main = library.main
+    require_declared(form.library.main, main, form.sources(), values)
     return {
         "input_bytes": sum(bytes_of(each) for each in inputs),
         "constant_bytes": sum(

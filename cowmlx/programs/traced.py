@@ -17,7 +17,7 @@ from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.compiling import Unit, explained
-from cowmlx.programs.running.concrete import concrete
+from cowmlx.programs.running.concrete import concrete, require_declared
 from cowmlx.programs.running.cost import Needs
 from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.plan import SHORT_WORK, Segment
@@ -120,6 +120,7 @@ class Traced:
             ProgramError: shapes that cannot meet for these values.
         """
         library = yield from concrete(form.library, values)
+        require_declared(form.library.main, library.main, form.sources(), values)
         yield
         return cls(form, values, finite, library)
 

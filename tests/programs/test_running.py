@@ -61,6 +61,55 @@ def test_rules_are_asked_again_for_the_dimensions_of_a_run():
         program.run([mx.zeros(0)])
 
 
+@pytest.mark.parametrize("vectorized", [False, True])
+def test_a_slice_of_fewer_elements_than_declared_is_refused(vectorized):
+    """The last three of n elements are two where n is 2."""
+    last = node("y", "slice", "x", start=[-3], stop=[2**31 - 1])
+    program = parse(graph([value("x", ["n"])], [last, node("z", "negative", "y")], ["z"]))
+    more = [2] if vectorized else []
+    if vectorized:
+        program = derive(program, vectorize={"x": 0})
+    assert program.run([mx.zeros((*more, 5))]).finish()[0].shape == (*more, 3)
+    message = r"node 'y' \(slice\): its result has the shape \(2\) for n = 2, must have.* \(3\)"
+    with pytest.raises(ProgramError, match=message):
+        program.run([mx.zeros((*more, 2))])
+    assert program.run([mx.zeros((*more, 3))]).finish()[0].shape == (*more, 3)
+    if not vectorized:
+        with pytest.raises(ProgramError, match=message):
+            program.info({"n": 2})
+
+
+def test_a_slice_inside_may_have_fewer_elements_than_declared():
+    last = node("y", "slice", "x", start=[-3], stop=[2**31 - 1])
+    program = parse(graph([value("x", ["n"])], [last, node("z", "sum", "y")], ["z"]))
+    slopes = derive(program, gradient={"of": "z", "with_respect_to": ["x"]})
+    for length, wanted in ((2, [1, 1]), (4, [0, 1, 1, 1])):
+        assert program.run([mx.ones(length)]).finish()[0].item() == min(length, 3)
+        assert slopes.run([mx.ones(length)]).finish()[0].tolist() == wanted
+
+
+LEAST = -(2**31)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "shape"),
+    [
+        (LEAST, 2**31 - 1, "n"),
+        (LEAST + 1, -1, "n-1"),
+        (0, LEAST, "0"),
+        (1, LEAST, "0"),
+        (LEAST, LEAST, "0"),
+    ],
+)
+def test_slices_from_the_least_place_begin_at_the_first_element(start, stop, shape):
+    part = node("y", "slice", "x", start=[start], stop=[stop])
+    program = parse(graph([value("x", ["n"])], [part], ["y"]))
+    assert str(program.outputs[0].spec.shape[0]) == shape
+    elements = list(range(5))
+    found = program.run([mx.array(elements).astype(mx.float32)]).finish()[0]
+    assert found.tolist() == elements[start:stop]
+
+
 def test_an_index_out_of_range_is_an_error_that_names_it():
     program = parse(PAIR)
     with pytest.raises(ProgramError, match=r"node 't' \(take\).*70000 at position 0") as caught:

@@ -94,6 +94,10 @@ class Form(ABC):
     def source(self, output: int) -> str:
         """Return the value of the written program that a result is computed of."""
 
+    def sources(self) -> set[str]:
+        """Return the values of the written program that the results are computed of."""
+        return {self.source(output) for output in range(len(self.outputs))}
+
     @abstractmethod
     def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         """Return the inputs of the written program for those of this form."""

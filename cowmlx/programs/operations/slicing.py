@@ -51,8 +51,11 @@ def _slice_length(shape: Shape, axis: int, start: int, stop: int, stride: int) -
     length = shape[axis]
     if isinstance(length, int):
         return len(range(*_slice(start, stop, stride).indices(length)))
-    end: Dim = length if stop == END else stop if stop >= 0 else length + stop
-    begin: Dim = start if start >= 0 else length + start
+    # No length is above END, so places of -END and below are before every axis' begin.
+    end: Dim = length if stop == END else stop if stop >= 0 or stop <= -END else length + stop
+    begin: Dim = 0 if start <= -END else start if start >= 0 else length + start
+    if isinstance(end, int) and end <= 0 < stride:
+        return 0
     known = isinstance(end, int) and at_least(length, end) is not True
     if stride < 0 or known or (isinstance(begin, int) and isinstance(end, int) and begin > end):
         raise rules.shapes_refused(
