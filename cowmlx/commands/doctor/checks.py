@@ -326,6 +326,8 @@ class Doctor:
             if self.bundle is not None:
                 lack = "it is not in the bundle"
                 advised = "make the bundle without --without openblas"
+            if "wrong" in (info.get("blas_problem") or ""):
+                advised = "name another processor of OpenBLAS in OPENBLAS_CORETYPE, or report it"
             reason = info.get("blas_problem") or lack
             text = f"reference: {reason}; prompts take many times longer than with OpenBLAS"
             yield Finding("BLAS", NOTE, text, advised)
