@@ -166,12 +166,14 @@ class Engine:
 
     def step(self) -> bool:
         """Do one unit of work; false when there is none."""
-        if self.runtime.scheduler.step():
-            return True
-        self.runtime.note_memory()  # hosts upload while this thread sleeps
-        return False
+        worked = self.runtime.scheduler.step()
+        self.runtime.device_memory.note(worked)
+        if not worked:
+            self.runtime.note_memory()  # hosts upload while this thread sleeps
+        return worked
 
     @property
     def due(self) -> float | None:
-        """Seconds until a unit may have work without a request; None: no unit will."""
-        return self.runtime.scheduler.due
+        """Seconds until there may be work without a request; None: there will be none."""
+        dues = (self.runtime.scheduler.due, self.runtime.device_memory.due)
+        return min((due for due in dues if due is not None), default=None)

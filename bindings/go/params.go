@@ -15,7 +15,9 @@ type RuntimeParams struct {
 	// COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
 	// default, which does not bound weights (docs/guides/memory.md)
 	MemoryLimit uint64
-	// bytes of freed buffers that mlx may keep; 0: mlx's default
+	// bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU, and on a GPU a 16th of
+	// its recommended working set, between 256 MiB and 2 GiB. On a GPU they are freed after 2 s
+	// without work
 	CacheLimit uint64
 	// NULL: no log
 	Log LogFunc
@@ -24,11 +26,19 @@ type RuntimeParams struct {
 	// threads that kernels use on a CPU, the calling one included; 0: as many as processors that
 	// the process may use
 	Threads int64
+	// bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work; 2 s
+	// later none are. -1: the device's recommended working set, which is also the most; 0: none.
+	// Other devices wire nothing; default -1
+	WiredLimit int64
+	// quality-of-service class of the dispatch thread and of threads that it starts, on macOS:
+	// "user-interactive", "user-initiated", "utility" or "background"; NULL: "user-initiated".
+	// Other systems have none
+	QualityOfService string
 }
 
 // NewRuntimeParams gives the defaults.
 func NewRuntimeParams() *RuntimeParams {
-	return &RuntimeParams{LogLevel: LogInfo}
+	return &RuntimeParams{LogLevel: LogInfo, WiredLimit: -1}
 }
 
 func (p *RuntimeParams) lower(l *lowering) unsafe.Pointer {
@@ -46,6 +56,8 @@ func (p *RuntimeParams) lower(l *lowering) unsafe.Pointer {
 	}
 	c.logLevel = int32(p.LogLevel)
 	c.threads = int64(p.Threads)
+	c.wiredLimit = int64(p.WiredLimit)
+	c.qualityOfService = l.optional("QualityOfService", p.QualityOfService)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }

@@ -10,15 +10,17 @@ type cText struct {
 }
 
 type cRuntimeParams struct {
-	structSize  uintptr
-	pythonHome  unsafe.Pointer
-	device      unsafe.Pointer
-	memoryLimit uint64
-	cacheLimit  uint64
-	log         uintptr
-	logUserData uintptr
-	logLevel    int32
-	threads     int64
+	structSize       uintptr
+	pythonHome       unsafe.Pointer
+	device           unsafe.Pointer
+	memoryLimit      uint64
+	cacheLimit       uint64
+	log              uintptr
+	logUserData      uintptr
+	logLevel         int32
+	threads          int64
+	wiredLimit       int64
+	qualityOfService unsafe.Pointer
 }
 
 type cModelParams struct {

@@ -10,8 +10,12 @@ from contextlib import suppress
 import mlx.core as mx
 
 from cowmlx import resources
-from cowmlx.errors import OutOfRange, Unsupported
+from cowmlx.errors import OutOfMemory, OutOfRange, Unsupported
 from cowmlx.resources import BRANCHES
+
+# Each stream of Apple's GPU has a command queue, and macOS makes 600 to 1,600 of them.
+MOST_STREAMS = 256
+_NO_QUEUE = "Failed to make new command queue"
 
 
 def choose_device(name: str | None) -> mx.Device:
@@ -51,13 +55,20 @@ class StreamPool:
         """Return a stream that is not in use.
 
         Raises:
-            OutOfMemory: its thread cannot be started.
+            OutOfMemory: its thread cannot be started, or the device has no more.
         """
         if self._free:
             return self._free.pop()
-        stream = self._unstarted or mx.new_stream(self.device)
-        self._unstarted = stream  # a stream is never freed: the next try takes this one
-        resources.start(stream)
+        if self.device.type == mx.gpu and len(self._all) >= MOST_STREAMS:
+            raise _too_many(f"{MOST_STREAMS} are in use", limit=MOST_STREAMS)
+        try:
+            stream = self._unstarted or mx.new_stream(self.device)
+            self._unstarted = stream  # a stream is never freed: the next try takes this one
+            resources.start(stream)
+        except RuntimeError as error:
+            if _NO_QUEUE not in str(error):
+                raise
+            raise _too_many(str(error)) from error
         self._unstarted = None
         self._all.append(stream)
         return stream
@@ -72,3 +83,11 @@ class StreamPool:
     def give_back(self, stream: mx.Stream) -> None:
         """Take a stream back; its computations finish before later ones."""
         self._free.append(stream)
+
+
+def _too_many(why: str, limit: int | None = None) -> OutOfMemory:
+    return OutOfMemory(
+        f"no more streams of the GPU: {why}; a model that loads, a training and a context that "
+        "generates have one each until they are done",
+        limit=limit,
+    )

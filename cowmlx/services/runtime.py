@@ -10,16 +10,15 @@ import mlx.core as mx
 
 from cowmlx import resources
 from cowmlx.accelerate import kernels
-from cowmlx.errors import OutOfMemory, OutOfRange
+from cowmlx.errors import OutOfMemory
 from cowmlx.generated import constants
+from cowmlx.generated.defaults import RUNTIME
 from cowmlx.handles import NOUNS, HandleTable
 from cowmlx.scheduling.lane import Lanes
 from cowmlx.scheduling.scheduler import Scheduler
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.scheduling.streams import StreamPool, choose_device
-
-# The least limit: below it not even small arrays and their intermediate results fit.
-LEAST_MEMORY = 16 << 20
+from cowmlx.services.device_memory import DeviceMemory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Runtime:
         self._libpython = libpython
         self.threads = 0  # that kernels compute with; 0: as many as there are processors
         self._python_home = ""
-        self._limits: tuple[int, int] | None = None  # mlx's own, restored at stop
+        self.device_memory = DeviceMemory(self.streams.device, RUNTIME)
         self.memory_is_limited = False  # by the host
 
     def start(self, params: dict[str, Any], python_home: str) -> str:
@@ -75,28 +74,21 @@ class Runtime:
             params: the fields of ``cow_mlx_runtime_params``.
             python_home: that was booted; "" in a joined interpreter.
         """
-        memory_limit, cache_limit = params["memory_limit"], params["cache_limit"]
-        if 0 < memory_limit < LEAST_MEMORY:
-            accepted = f"0, which is mlx's default, or {LEAST_MEMORY} bytes or more"
-            raise OutOfRange("memory_limit", memory_limit, accepted)
         chosen = choose_device(params["device"])
+        device_memory = DeviceMemory(chosen, params)
         if self.streams.device != chosen:
             self.streams = StreamPool(chosen)
             self.lanes = Lanes(self.streams, self.scheduler)
         if chosen.type == mx.cpu:
             mx.disable_compile()  # it would run a compiler, in a folder with a predictable name
-        elif mx.metal.is_available():
-            mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+        if python_home:  # no other code of this Python has arrays
+            mx.set_default_device(chosen)
         resources.start_default_stream()
         resources.start_readers()
         self._python_home = python_home
-        if memory_limit or cache_limit:
-            self._limits = (mx.get_memory_limit(), mx.set_cache_limit(cache_limit))
-            if not cache_limit:
-                mx.set_cache_limit(self._limits[1])
-            if memory_limit:
-                mx.set_memory_limit(memory_limit)
-        self.memory_is_limited = bool(memory_limit)
+        device_memory.start()
+        self.device_memory = device_memory
+        self.memory_is_limited = bool(params["memory_limit"])
         self.threads = params["threads"]
         kernels.set_threads(self.threads)
         started = f"runtime started: mlx {MLX_VERSION} on {self._device_name}, BLAS {self._blas}"
@@ -111,10 +103,7 @@ class Runtime:
 
     def stop(self) -> None:
         """Give mlx its own limits back."""
-        if self._limits is not None:
-            mx.set_memory_limit(self._limits[0])
-            mx.set_cache_limit(self._limits[1])
-            self._limits = None
+        self.device_memory.stop()
 
     def note_memory(self) -> None:
         """Bound what hosts upload by the memory limit, less what mlx has."""
@@ -164,7 +153,7 @@ class Runtime:
                 "active": mx.get_active_memory(),
                 "cache": mx.get_cache_memory(),
                 "peak": mx.get_peak_memory(),
-                "limit": mx.get_memory_limit(),
+                **self.device_memory.limits(),
             },
             "handles": {
                 **{noun: len(self.handles.handles(kind)) for kind, noun in NOUNS.items()},

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
+#include "boot/quality.h"
 #include "boot/resources.h"
 #include "queue/queue.h"
 #include "queue/semaphores.h"
@@ -28,6 +29,7 @@ static struct {
   enum { NO_THREAD, PARKED, START, SERVING } state;
   cow_request* start;    /* to be carried out by the next START */
   void (*at_exit)(void); /* likewise: the exit hook of a joined Python */
+  const char* quality;   /* likewise: the class of the thread */
   cow_mlx_status status; /* of the last START */
   cow_failure failure;   /* likewise */
 } dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -93,6 +95,7 @@ static void* dispatch_main(void* unused) {
     while (dispatch.state != START) pthread_cond_wait(&dispatch.changed, &dispatch.lock);
     pthread_mutex_unlock(&dispatch.lock);
 
+    cow_quality_set(dispatch.quality);
     cow_mlx_status status = attach();
     if (status == COW_MLX_OK) {
       bridge->run(dispatch.start);
@@ -196,6 +199,7 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
     start->args = &args;
     dispatch.start = start;
     dispatch.at_exit = at_exit;
+    dispatch.quality = params->quality_of_service;
     dispatch.state = START;
     pthread_cond_broadcast(&dispatch.changed);
     while (dispatch.state == START) pthread_cond_wait(&dispatch.changed, &dispatch.lock);

@@ -15,6 +15,7 @@
 #include "arrays/arrays.h"
 #include "base/handles.h"
 #include "boot/bootstrap.h"
+#include "boot/quality.h"
 #include "queue/queue.h"
 
 /* How long a process that ends waits for the current step. */
@@ -236,15 +237,19 @@ static bool same_params(const cow_mlx_runtime_params* a, const cow_mlx_runtime_p
   return same_text(a->python_home, b->python_home) && same_text(a->device, b->device) &&
          a->memory_limit == b->memory_limit && a->cache_limit == b->cache_limit &&
          a->log == b->log && a->log_user_data == b->log_user_data && a->log_level == b->log_level &&
-         a->threads == b->threads;
+         a->threads == b->threads && a->wired_limit == b->wired_limit &&
+         same_text(a->quality_of_service, b->quality_of_service);
 }
 
 static void keep_params(const cow_mlx_runtime_params* params) {
   free((char*)runtime.params.python_home);
   free((char*)runtime.params.device);
+  free((char*)runtime.params.quality_of_service);
   runtime.params = *params;
   runtime.params.python_home = params->python_home ? strdup(params->python_home) : NULL;
   runtime.params.device = params->device ? strdup(params->device) : NULL;
+  runtime.params.quality_of_service =
+      params->quality_of_service ? strdup(params->quality_of_service) : NULL;
   pthread_mutex_lock(&logger.lock);
   logger.target = (logger_target){params->log, params->log_user_data, params->log_level};
   pthread_mutex_unlock(&logger.lock);
@@ -284,6 +289,18 @@ static cow_mlx_status check_params(const cow_mlx_runtime_params* params) {
   if (params->threads < 0) {
     return cow_error_range("runtime_start", "threads", params->threads,
                            "0 for as many as processors, or a number of threads");
+  }
+  if (params->wired_limit < -1) {
+    return cow_error_range("runtime_start", "wired_limit", params->wired_limit,
+                           "-1 for the device's recommended working set, or a number of bytes");
+  }
+  if (!cow_quality_is_known(params->quality_of_service)) {
+    return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_out_of_range,
+                     DETAILS(TEXT_DETAIL("argument", "quality_of_service"),
+                             TEXT_DETAIL("value", params->quality_of_service),
+                             TEXT_DETAIL("accepted", cow_quality_names)),
+                     "quality_of_service is \"%.64s\", must be %s", params->quality_of_service,
+                     cow_quality_names);
   }
   if (params->python_home && !params->python_home[0]) {
     return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,

@@ -31,13 +31,23 @@ typedef struct cow_mlx_runtime_params {
                                 A call that needs more is COW_MLX_ENOMEM; above it mlx waits and
                                 frees its cache. 16777216 or more, or 0: mlx's default, which does
                                 not bound weights (docs/guides/memory.md) */
-  uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: mlx's default */
+  uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU,
+                                and on a GPU a 16th of its recommended working set, between 256 MiB
+                                and 2 GiB. On a GPU they are freed after 2 s without work */
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;
   /** messages up to this level are delivered */
   int32_t log_level COW_MLX_DEFAULT(COW_MLX_LOG_INFO);
   int64_t threads; /**< threads that kernels use on a CPU, the calling one included;
                         0: as many as processors that the process may use */
+  /** bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work;
+   *  2 s later none are. -1: the device's recommended working set, which is also the most;
+   *  0: none. Other devices wire nothing */
+  int64_t wired_limit COW_MLX_DEFAULT(-1);
+  /** quality-of-service class of the dispatch thread and of threads that it starts, on macOS:
+   *  "user-interactive", "user-initiated", "utility" or "background"; NULL: "user-initiated".
+   *  Other systems have none */
+  const char* quality_of_service;
 } cow_mlx_runtime_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -52,7 +62,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  *
  * @param params  NULL for the defaults, which also means "as it runs" when the
  *                runtime is running already
- * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216
+ * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216; wired_limit is
+ *                               above the device's recommended working set
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
  * @retval COW_MLX_ENOENT        no usable Python was found (the message lists the places searched),
  *                               or the Python lacks mlx
@@ -86,7 +97,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  * - "kernels": the library's kernels for CPUs. "instruction_set" and "threads" are null without
  *   kernels; "problem" says why there are none, or is null.
  * - "architectures": list of model_type.
- * - "memory": bytes "active", "cache", "peak" and "limit".
+ * - "memory": bytes "active", "cache", "peak", "limit", "cache_limit" (null if mlx's default) and
+ *   "wired_limit", 0 while nothing is wired.
  * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "array",
  *   "program", "training".
  *

@@ -144,6 +144,8 @@ SHOWN = {
         "log_user_data": "tests/boot",
         "log_level": "tests/boot",
         "threads": "test_params_fields",
+        "wired_limit": "test_device_memory",
+        "quality_of_service": "test_params_fields",
     },
     "embed": {
         "pooling": "test_embedding",
@@ -525,6 +527,8 @@ def test_context_params_are_reported(lib, tiny, open_context):
         {"memory_limit": 1 << 30},
         {"cache_limit": 1 << 20},
         {"threads": 1},
+        {"wired_limit": 0},
+        {"quality_of_service": "utility"},
     ],
     ids=str,
 )
@@ -544,7 +548,8 @@ sys.path.insert(0, sys.argv[1])
 from support.library import Library
 
 lib = Library()
-lib.start(device="cpu", memory_limit=3 << 30, cache_limit=1 << 20, threads=3)
+limits = {"memory_limit": 3 << 30, "cache_limit": 1 << 20, "threads": 3}
+lib.start(device="cpu", quality_of_service="background", **limits)
 context = lib.context(lib.load(sys.argv[2]))
 lib.generate(context, list(range(11, 200)), max_tokens=4)
 print(json.dumps(lib.info()))
@@ -562,6 +567,17 @@ def test_limits_and_the_device_are_those_of_the_start(folder):
     assert info["memory"]["limit"] == 3 << 30
     assert info["memory"]["cache"] <= 1 << 20
     assert info["kernels"]["threads"] == (3 if kernels.available() else None)
+
+
+def test_a_wired_limit_below_its_default_is_refused(lib):
+    with pytest.raises(StatusError, match=r"EINVAL.*wired_limit is -2, must be -1 for"):
+        lib.start(wired_limit=-2)
+
+
+@pytest.mark.parametrize("name", ["", "utilities", "user-initiated "])
+def test_another_quality_of_service_is_refused(lib, name):
+    with pytest.raises(StatusError, match=f'EINVAL.*quality_of_service is "{name}", must be "user'):
+        lib.start(quality_of_service=name)
 
 
 def test_a_negative_number_of_threads_is_refused(lib):

@@ -48,6 +48,10 @@ def test_library_links_no_python(mac):
     assert [name for name in imported if name.startswith(("Py", "_Py"))] == []
 
 
+def test_library_gives_its_thread_a_class(mac):
+    assert MachO(mac.library).imported["pthread_set_qos_class_self_np"] == SYSTEM
+
+
 def test_probe_of_the_doctor(mac):
     output = mac.folder / "cowmlx-probe"
     program = MachO(mac.compile(output, mac.target.probe_command(ROOT, output)))

@@ -20,13 +20,23 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
    *  COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
    *  default, which does not bound weights (docs/guides/memory.md) */
   using cow_mlx_runtime_params::memory_limit;
-  /** bytes of freed buffers that mlx may keep; 0: mlx's default */
+  /** bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU, and on a GPU a 16th of
+   *  its recommended working set, between 256 MiB and 2 GiB. On a GPU they are freed after 2 s
+   *  without work */
   using cow_mlx_runtime_params::cache_limit;
   /** messages up to this level are delivered; default INFO */
   using cow_mlx_runtime_params::log_level;
   /** threads that kernels use on a CPU, the calling one included; 0: as many as processors that
    *  the process may use */
   using cow_mlx_runtime_params::threads;
+  /** bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work; 2 s
+   *  later none are. -1: the device's recommended working set, which is also the most; 0: none.
+   *  Other devices wire nothing; default -1 */
+  using cow_mlx_runtime_params::wired_limit;
+  /** quality-of-service class of the dispatch thread and of threads that it starts, on macOS:
+   *  "user-interactive", "user-initiated", "utility" or "background"; default: "user-initiated".
+   *  Other systems have none */
+  std::string quality_of_service;
 
   RuntimeFields() { cow_mlx_runtime_params_init(this, sizeof(cow_mlx_runtime_params)); }
 
@@ -36,6 +46,7 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
     cow_mlx_runtime_params raw = *this;
     raw.python_home = texts.optional(python_home, call, "python_home");
     raw.device = texts.optional(device, call, "device");
+    raw.quality_of_service = texts.optional(quality_of_service, call, "quality_of_service");
     return raw;
   }
 };

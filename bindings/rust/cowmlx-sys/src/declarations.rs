@@ -146,6 +146,8 @@ structs! {
         log_user_data: *mut c_void,
         log_level: i32,
         threads: i64,
+        wired_limit: i64,
+        quality_of_service: *const c_char,
     }
     struct cow_mlx_model_params {
         struct_size: usize,

@@ -10,8 +10,10 @@ pub struct RuntimeParams {
     pub(super) cache_limit: Option<u64>,
     pub(super) log_level: Option<LogLevel>,
     pub(super) threads: Option<i64>,
+    pub(super) wired_limit: Option<i64>,
     pub(super) python_home: Option<PathBuf>,
     pub(super) device: Option<String>,
+    pub(super) quality_of_service: Option<String>,
     pub(super) log: Option<Arc<Log>>,
 }
 
@@ -29,7 +31,9 @@ impl RuntimeParams {
         self
     }
 
-    /// Bytes of freed buffers that mlx may keep; 0: mlx's default.
+    /// Bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU, and on a GPU a 16th
+    /// of its recommended working set, between 256 MiB and 2 GiB. On a GPU they are freed after 2
+    /// s without work.
     pub fn cache_limit(mut self, cache_limit: u64) -> Self {
         self.cache_limit = Some(cache_limit);
         self
@@ -48,6 +52,14 @@ impl RuntimeParams {
         self
     }
 
+    /// Bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work; 2 s
+    /// later none are. -1: the device's recommended working set, which is also the most; 0: none.
+    /// Other devices wire nothing; default -1.
+    pub fn wired_limit(mut self, wired_limit: i64) -> Self {
+        self.wired_limit = Some(wired_limit);
+        self
+    }
+
     /// Python installation or virtual environment to boot, never ""; default: the library
     /// searches (docs/guides/python.md).
     pub fn python_home(mut self, python_home: impl Into<PathBuf>) -> Self {
@@ -58,6 +70,14 @@ impl RuntimeParams {
     /// "gpu" or "cpu"; default: the best available.
     pub fn device(mut self, device: impl Into<String>) -> Self {
         self.device = Some(device.into());
+        self
+    }
+
+    /// Quality-of-service class of the dispatch thread and of threads that it starts, on macOS:
+    /// "user-interactive", "user-initiated", "utility" or "background"; default: "user-
+    /// initiated". Other systems have none.
+    pub fn quality_of_service(mut self, quality_of_service: impl Into<String>) -> Self {
+        self.quality_of_service = Some(quality_of_service.into());
         self
     }
 
@@ -85,8 +105,12 @@ impl RuntimeParams {
         if let Some(value) = self.threads {
             raw.threads = value;
         }
+        if let Some(value) = self.wired_limit {
+            raw.wired_limit = value;
+        }
         raw.python_home = texts.path("python_home", self.python_home.as_deref())?;
         raw.device = texts.text("device", self.device.as_deref())?;
+        raw.quality_of_service = texts.text("quality_of_service", self.quality_of_service.as_deref())?;
         own(raw);
         Ok(call(filled.as_ptr()))
     }
@@ -100,8 +124,10 @@ impl fmt::Debug for RuntimeParams {
         shown(&mut to, "cache_limit", &self.cache_limit);
         shown(&mut to, "log_level", &self.log_level);
         shown(&mut to, "threads", &self.threads);
+        shown(&mut to, "wired_limit", &self.wired_limit);
         shown(&mut to, "python_home", &self.python_home);
         shown(&mut to, "device", &self.device);
+        shown(&mut to, "quality_of_service", &self.quality_of_service);
         to.finish_non_exhaustive()
     }
 }
