@@ -7,7 +7,8 @@ from functools import cached_property
 
 import mlx.core as mx
 
-from cowmlx.errors import Canceled
+from cowmlx import failures
+from cowmlx.errors import Canceled, DeviceLost
 from cowmlx.generated import constants
 from cowmlx.services.arrays import Arrays
 from cowmlx.services.contexts import Checkpoints, Contexts
@@ -164,8 +165,21 @@ class Engine:
         """Wait until mlx's threads are idle."""
         self.runtime.streams.synchronize()
 
+    def recover(self) -> None:
+        """Give back what is kept for later calls, after a shortage or a lost device.
+
+        What is kept may also be a computation that has failed.
+        """
+        seen = set(failures.seen)
+        failures.seen.clear()
+        self.runtime.device_is_lost |= DeviceLost in seen
+        with suppress(BaseException):  # there may be no memory for that either
+            self.models.memory_trim()
+
     def step(self) -> bool:
         """Do one unit of work; false when there is none."""
+        if failures.seen:
+            self.recover()
         worked = self.runtime.scheduler.step()
         self.runtime.device_memory.note(worked)
         if not worked:

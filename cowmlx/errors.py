@@ -97,7 +97,7 @@ class Unsupported(CowMlxError):
     """This model, cache or build cannot do that."""
 
     status = status.EUNSUPPORTED
-    reason = "unsupported"
+    reason: Reason = "unsupported"
 
 
 class BufferTooSmall(CowMlxError):
@@ -128,11 +128,28 @@ class Lost(CowMlxError):
     reason = "machine_lost"
 
 
+class DeviceLost(CowMlxError):
+    """The device that mlx computes on has failed; a stop and a start may recover it."""
+
+    status = status.ELOST
+    reason = "device_lost"
+
+
+class DeviceMissing(Unsupported):
+    """mlx finds no device of the kind, or cannot use it."""
+
+    reason: Reason = "device_missing"
+
+
 class OutOfMemory(CowMlxError):
     """An allocation failed or a limit would be passed."""
 
     status = status.ENOMEM
     reason = "no_memory"
+
+
+class Shortage(OutOfMemory):
+    """An allocation failed: what the engine keeps for later calls is given back."""
 
 
 class InputOutput(CowMlxError):

@@ -1,4 +1,4 @@
-"""Shortages of the system as exceptions: no memory, no thread, no descriptor.
+"""Failures of the system and its devices as exceptions: no memory, thread, descriptor or device.
 
 They occur anywhere, under many names, and other code wraps them as faults of its operation. So
 they are recognized here alone, also in the causes of an exception.
@@ -12,7 +12,17 @@ import resource  # now: a process without descriptors could not import it
 import sys
 from contextlib import suppress
 
-from cowmlx.errors import CowMlxError, InputOutput, NotFound, OutOfMemory, Unsupported
+from cowmlx import device_failures
+from cowmlx.errors import (
+    CowMlxError,
+    DeviceLost,
+    DeviceMissing,
+    InputOutput,
+    NotFound,
+    OutOfMemory,
+    Shortage,
+    Unsupported,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,26 +44,53 @@ _MEMORY_WORDS = (
 _FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
 # Types with texts of libraries, not of users.
 _SPEAKING = (RuntimeError, ImportError, OSError)
+# What mlx raises.
+_OF_MLX = (RuntimeError, ValueError)
+# Failures of the system that say nothing about the operation that met them.
+_SYSTEM = (OutOfMemory, InputOutput, DeviceLost, DeviceMissing)
 # Of an exception's text, which a chat template may make long.
 _MAX_TEXT = 4096
+# Those after which the engine has to recover.
+_NOTED = (Shortage, DeviceLost)
+# Already translated.
+_KEPT = (OutOfMemory, DeviceLost, DeviceMissing)
+# The kinds of failures that were translated since the engine last recovered from them.
+seen: set[type[CowMlxError]] = set()
 # The attribute of a foreign exception with its text and its place.
 _PLACE = "_cowmlx_place"
 
 
 def translate(error: BaseException) -> BaseException:
-    """Return the error to report for an exception: a shortage, if that is its cause."""
+    """Return the error to report for an exception: a failure of the system, if one caused it."""
     for link in _chain(error):
-        found = link if isinstance(link, OutOfMemory) else shortage(link)
+        found = link if isinstance(link, _KEPT) else of_system(link)
         if found is not None:
+            if isinstance(found, _NOTED):
+                seen.add(type(found))
             return found
     if isinstance(error, OSError):  # unforeseen, but of the system
         return InputOutput(_text(error))
     return error
 
 
-def shortage(error: BaseException) -> CowMlxError | None:
-    """Return the shortage that an exception reports, or None."""
+def spoils(error: BaseException | None) -> bool:
+    """Whether an exception leaves all work unknown that was under way on its stream.
+
+    mlx reports the failure of a computation once, to the first who waits on the stream. Others find
+    elements that were never computed.
+    """
+    return error is not None and isinstance(translate(error), _NOTED)
+
+
+def of_system(error: BaseException) -> CowMlxError | None:
+    """Return the failure of the system or the device that an exception reports, or None."""
+    if isinstance(error, CowMlxError):
+        return None
     text = _text(error)
+    if isinstance(error, _OF_MLX) or type(error) is Exception:
+        found = device_failures.of_text(text.partition(": ")[2])
+        if found is not None:
+            return found
     lowered = text.lower()
     number = getattr(error, "errno", None)
     speaks = isinstance(error, _SPEAKING) or type(error) is Exception or _is_panic(error)
@@ -64,7 +101,7 @@ def shortage(error: BaseException) -> CowMlxError | None:
         or number in _MEMORY_NUMBERS
         or (speaks and any(word in lowered for word in _MEMORY_WORDS))
     ):
-        return OutOfMemory(f"not enough memory, or no more threads ({text})")
+        return Shortage(f"not enough memory, or no more threads ({text})")
     return None
 
 
@@ -122,9 +159,12 @@ def forget_frames(error: BaseException) -> None:
 
 
 def reraise_shortage(error: BaseException) -> None:
-    """Raise the shortage that caused an exception, if one did: another try may succeed."""
+    """Raise the failure of the system that caused an exception, if one did.
+
+    Another try may succeed.
+    """
     found = translate(error)
-    if isinstance(found, (OutOfMemory, InputOutput)):
+    if isinstance(found, _SYSTEM):
         raise found from error
 
 

@@ -11,7 +11,7 @@ import io
 import os
 
 from cowmlx import blas, failures
-from cowmlx.errors import OutOfMemory
+from cowmlx.errors import OutOfMemory, Shortage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def require_memory(size: int, what: str) -> None:
         OutOfMemory: they cannot.
     """
     if not _can_map(size):
-        raise OutOfMemory(
+        raise Shortage(
             f"{what} needs {max(size >> 20, 1)} MiB of memory, and there is less; raise the "
             "process's limits (RLIMIT_AS, RLIMIT_DATA)",
             needed=size,

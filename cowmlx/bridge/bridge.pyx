@@ -94,6 +94,8 @@ cdef cbool run(cow_request* r) noexcept:
     try:
         call = HostCall.keep(r)
         ensure_engine()
+        if failures.seen:
+            engine.recover()
         if ALLOCATES[<int> r.op]:
             resources.require_memory(resources.RESERVE, "a call")
         if not carry_out(call):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import mlx.core as mx
 
+from cowmlx import failures
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import BadState
 from cowmlx.generated import defaults
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 
         def exit(self, context: Context, stream: mx.Stream) -> None:
             """Take a context's stream back."""
+
+        def note_spoiled(self, context: Context) -> None:
+            """Note that a step of a context's batch was not computed."""
 
 
 class Context:
@@ -141,9 +146,19 @@ class Context:
         return served
 
     def fail(self, error: BaseException) -> None:
-        """End the generation with an error, and nothing else."""
-        if self.generation is not None:
-            self.generation.fail(error)
+        """End the generation with an error.
+
+        A failure of the device ends those of the same batch, too: their steps were under way.
+        """
+        if self.generation is None:
+            return
+        together = self.sequence.row is not None
+        self.generation.fail(error)
+        if failures.spoils(self.generation.error):
+            with suppress(BaseException):  # this error says less
+                self._draft.reset()
+            if together:
+                self._places.note_spoiled(self)
 
     def abandon(self, error: BaseException) -> None:
         """End the generation, and with an error the call that waits: the context is going away."""
@@ -314,13 +329,19 @@ class Context:
         return self.sequence.tokens[: len(self.sequence.tokens) - unseen]
 
     def snapshot(self) -> Snapshot:
-        """Return the tokens that the host knows, and their layers.
+        """Return the tokens that the host knows, and their layers, computed.
 
         Raises:
             BadState: the layers hold a token that the host has not taken, and cannot drop it.
         """
         with mx.stream(self._stream or self._places.idle_stream):
             snapshot = self.sequence.snapshot(len(self.tokens()))
+            if snapshot is not None and self._stream is not None:
+                try:
+                    mx.eval([layer.state for layer in snapshot.layers])
+                except BaseException as error:  # of the step under way
+                    self.fail(error)
+                    raise
         if snapshot is None:
             raise BadState(
                 "a piece of this context's generation waits for its host; take it with "

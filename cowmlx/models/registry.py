@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cowmlx import failures
 from cowmlx.accelerate.device import prepare_for_device
-from cowmlx.errors import CowMlxError, OutOfMemory, Unsupported, details_of
+from cowmlx.errors import CowMlxError, DeviceMissing, OutOfMemory, Unsupported, details_of
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, weights
 from cowmlx.generated import constants, status
@@ -212,10 +212,10 @@ def _prove(net: Module, config: dict[str, Any], package: str) -> int:
         return network.prove(net, package)
     except Exception as exc:
         failures.reraise_shortage(exc)
-        if "metal" in str(exc).lower():
-            raise Unsupported(
-                f"this model needs Apple's GPU ({exc})", reason="device_missing", value="gpu"
-            ) from exc
+        import mlx.core as mx
+
+        if "metal" in str(exc).lower() and mx.default_device() == mx.Device(mx.cpu):
+            raise DeviceMissing(f"this model needs Apple's GPU ({exc})") from exc
         arguments = getattr(_module(net), "ModelArgs", object)
         raise network.unusable(config, arguments, exc) from exc
 

@@ -13,6 +13,7 @@ from cowmlx.generation.batched import feed, why_no_prompts, why_not
 from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
 from cowmlx.generation.sampling.samples import stacked
 from cowmlx.scheduling.row_samples import RowSamples
+from cowmlx.scheduling.streams import clear_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Lane:
 
     Attributes:
         contexts: the one that has waited longest first.
+        spoiled: a context's failure that leaves the whole batch unknown.
     """
 
     shares_time = False
@@ -62,6 +64,7 @@ class Lane:
         self.kv = kv
         self.priority = priority
         self.contexts: list[Context] = []
+        self.spoiled: BaseException | None = None
         self._batch: Any = None
         self._samples = RowSamples()
 
@@ -98,12 +101,22 @@ class Lane:
         except BaseException as error:  # ends this generation, and nothing else
             context.fail(error)
             together = []
+        if self.spoiled is not None:
+            self._give_up_batch(self.spoiled)
         stepped = together or [context]
         behind = set(map(id, stepped))
         self.contexts = [each for each in self.contexts if id(each) not in behind] + stepped
         for each in stepped:
             each.attend()
         return True
+
+    def _give_up_batch(self, error: BaseException) -> None:
+        """End all generations that have a row: mlx reports to one alone that a step has failed."""
+        for context in list(self.contexts):
+            if context.sequence.row is not None:
+                context.fail(error)
+        self._batch = self.spoiled = None
+        clear_error(self.stream)
 
     def _step_together(self, context: Context) -> list[Context]:
         """Step, or process a short prompt, together with others; returns those that did."""
@@ -283,6 +296,8 @@ class Lane:
         """Read the tokens of steps whose successors are computing."""
         self._samples.match(taken)
         for context, step in taken:
+            if self.spoiled is not None:  # what follows was not computed
+                return
             try:
                 if context.generation is not None and not context.generation.ended:
                     context.generation.read(step)
@@ -394,6 +409,12 @@ class Lanes:
             self._streams.give_back(lane.stream)
             # Not by its key: the weights may have another version by now.
             self._lanes = {key: each for key, each in self._lanes.items() if each is not lane}
+
+    def note_spoiled(self, context: Context) -> None:
+        """Note that a step of a context's batch was not computed; its generation has the error."""
+        lane = self._of.get(context)
+        if lane is not None and lane.spoiled is None and context.generation is not None:
+            lane.spoiled = context.generation.error
 
     def lane_of(self, context: Context) -> Lane | None:
         """Return the lane of a context; None for an idle one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx import failures
 from cowmlx.generation.sampling.batch import BatchSampler
 from cowmlx.generation.sampling.samples import RowLogits
 
@@ -92,8 +93,9 @@ def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], logits: mx.array)
         )
         mx.async_eval(samples[0].rows.arrays)
     except BaseException as error:
-        if len(wanted) == 1:
-            wanted[0][0].fail(error)
+        if len(wanted) == 1 or failures.spoils(error):
+            for context, _, _ in wanted:
+                context.fail(error)
             return
         for one in wanted:  # so that only those that cause it fail
             _sample(BatchSampler(), [one], logits)

@@ -7,7 +7,9 @@ from math import inf
 
 import mlx.core as mx
 
+from cowmlx import failures
 from cowmlx.errors import Canceled
+from cowmlx.scheduling.streams import clear_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ class SteppedCall:
 
     def _end_with(self, error: BaseException) -> None:
         """End the call with an error, even if cleaning up fails."""
+        if failures.spoils(error):
+            clear_error(self._stream)
         with suppress(BaseException):  # an error of cleaning up says less
             self._steps.close()
         with suppress(BaseException):

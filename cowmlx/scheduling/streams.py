@@ -5,8 +5,6 @@ A stream belongs to the thread that made it and cannot be freed alone, so stream
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import mlx.core as mx
 
 from cowmlx import resources
@@ -16,6 +14,7 @@ from cowmlx.resources import BRANCHES
 # Each stream of Apple's GPU has a command queue, and macOS makes 600 to 1,600 of them.
 MOST_STREAMS = 256
 _NO_QUEUE = "Failed to make new command queue"
+_MOST_ERRORS = 1 << 10  # of one stream; more would be errors of mx.synchronize
 
 
 def choose_device(name: str | None) -> mx.Device:
@@ -42,6 +41,19 @@ def choose_device(name: str | None) -> mx.Device:
     raise OutOfRange("device", name, '"gpu", "cpu" or NULL')
 
 
+def clear_error(stream: mx.Stream | mx.ThreadLocalStream) -> None:
+    """Wait for a stream, and drop the errors of computations on it that nobody has waited for.
+
+    The next to wait there would get one. mlx raises it before it waits, and drops it then.
+    """
+    for _ in range(_MOST_ERRORS):
+        try:
+            mx.synchronize(stream)
+        except Exception:
+            continue
+        return
+
+
 class StreamPool:
     """Lends the streams of one device, each to one owner."""
 
@@ -52,13 +64,15 @@ class StreamPool:
         self._unstarted: mx.Stream | None = None
 
     def take(self) -> mx.Stream:
-        """Return a stream that is not in use.
+        """Return a stream that is not in use, without errors of earlier owners.
 
         Raises:
             OutOfMemory: its thread cannot be started, or the device has no more.
         """
         if self._free:
-            return self._free.pop()
+            stream = self._free.pop()
+            clear_error(stream)
+            return stream
         if self.device.type == mx.gpu and len(self._all) >= MOST_STREAMS:
             raise _too_many(f"{MOST_STREAMS} are in use", limit=MOST_STREAMS)
         try:
@@ -77,8 +91,7 @@ class StreamPool:
         """Wait for all streams, whether their computations fail or not."""
         streams: list[mx.Stream | mx.ThreadLocalStream] = [*self._all, *BRANCHES.started]
         for stream in streams:
-            with suppress(Exception):
-                mx.synchronize(stream)
+            clear_error(stream)
 
     def give_back(self, stream: mx.Stream) -> None:
         """Take a stream back; its computations finish before later ones."""

@@ -66,6 +66,7 @@ class Runtime:
         self._python_home = ""
         self.device_memory = DeviceMemory(self.streams.device, RUNTIME)
         self.memory_is_limited = False  # by the host
+        self.device_is_lost = False  # so its streams are not used again
 
     def start(self, params: dict[str, Any], python_home: str) -> str:
         """Choose the device and set limits. Returns a log message.
@@ -76,7 +77,8 @@ class Runtime:
         """
         chosen = choose_device(params["device"])
         device_memory = DeviceMemory(chosen, params)
-        if self.streams.device != chosen:
+        if self.streams.device != chosen or self.device_is_lost:
+            self.device_is_lost = False
             self.streams = StreamPool(chosen)
             self.lanes = Lanes(self.streams, self.scheduler)
         if chosen.type == mx.cpu:

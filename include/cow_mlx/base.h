@@ -48,7 +48,7 @@ extern "C" {
   X(EIO, -11, "input or output failed")                            \
   X(ETIMEDOUT, -12, "timed out")                                   \
   X(EFORK, -13, "called in a forked child")                        \
-  X(ELOST, -14, "a machine that the model runs on is lost")        \
+  X(ELOST, -14, "a machine or a device is lost")                   \
   X(EINTERNAL, -127, "internal error")
 
 /**
@@ -120,6 +120,7 @@ extern "C" {
   X(overlapping, "argument", "two elements of a destination share memory")                     \
   X(not_finite, "argument, value", "a loss or a gradient that is not finite")                  \
   X(machine_lost, "machine, rank", "a machine that runs a part of the model is gone")          \
+  X(device_lost, "", "the device has failed; a stop and a start may recover it")               \
   X(unreachable, "machine, rank", "no worker has answered in time")                            \
   X(wrong_secret, "machine, rank", "a worker has another secret")                              \
   X(version_mismatch, "machine, rank", "a worker has other versions")                          \

@@ -36,7 +36,7 @@ pub enum Status {
     TimedOut,
     /// `EFORK`: called in a forked child.
     Forked,
-    /// `ELOST`: a machine that the model runs on is lost.
+    /// `ELOST`: a machine or a device is lost.
     Lost,
     /// `EINTERNAL`: a bug of the library's; the message says where.
     Internal,
