@@ -1,20 +1,19 @@
-// swift-tools-version:5.7
+// swift-tools-version:6.0
 //
-// libcowmlx for Swift: `import CCowMLX` gives all of cow_mlx.h. The library itself is that of
-// `make install`, found by pkg-config:
-//
-//   PKG_CONFIG_PATH=PREFIX/lib/pkgconfig swift build -Xlinker -rpath -Xlinker PREFIX/lib
-//
-// The two options are for run time: Swift takes no such option from a pkg-config file, and warns
-// that it left one out.
+// libcowmlx for Swift. The library is found at run time: see docs/getting-started/swift.md.
 import PackageDescription
 
 let package = Package(
   name: "CowMLX",
-  platforms: [.macOS(.v13)],
-  products: [.library(name: "CCowMLX", targets: ["CCowMLX"])],
+  platforms: [.macOS(.v14)],
+  products: [
+    .library(name: "CowMLX", targets: ["CowMLX"]),
+    .library(name: "CowMLXLinked", targets: ["CowMLXLinked"]),
+  ],
   targets: [
-    .systemLibrary(name: "CCowMLX", pkgConfig: "cowmlx"),
-    .executableTarget(name: "stream", dependencies: ["CCowMLX"]),
-  ]
+    .target(name: "CCowMLX"),
+    .systemLibrary(name: "CowMLXLinked", pkgConfig: "cowmlx"),
+    .target(name: "CowMLX", dependencies: ["CCowMLX"]),
+  ],
+  swiftLanguageModes: [.v6]
 )

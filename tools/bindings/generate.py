@@ -116,8 +116,8 @@ def for_packages(exported: Exported) -> dict[Path, str]:
 def committed(exported: Exported) -> dict[Path, str]:
     """Return the files that git holds.
 
-    They are the bindings that are used straight from the repository (Go, Rust, C++), the recorded
-    symbols and the pinned versions.
+    They are the bindings that are used straight from the repository (Go, Rust, C++, Swift), the
+    recorded symbols and the pinned versions.
     """
     from tools.bindings import (
         emit_cpp_operations,
@@ -127,6 +127,8 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_methods,
         emit_params,
         emit_rust,
+        emit_swift,
+        emit_swift_calls,
     )
 
     public = exported.public
@@ -134,6 +136,9 @@ def committed(exported: Exported) -> dict[Path, str]:
     known = calls.read(public)
     symbols = sorted(function.name for header in exported.headers for function in header.functions)
     cpp, go, rust = (ROOT / "bindings" / name for name in ("cpp/cow_mlx", "go", "rust"))
+    swift = ROOT / "bindings/swift/Sources"
+    swift_calls = emit_swift_calls.files(public, FROM_PUBLIC)
+    swift_types = emit_swift.files(public, params, FROM_PUBLIC)
     recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
     return {
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
@@ -148,6 +153,8 @@ def committed(exported: Exported) -> dict[Path, str]:
         rust / "cowmlx/src/names.rs": emit_params.rust_names(public, FROM_PUBLIC),
         rust / "cowmlx/src/params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
         rust / "cowmlx/src/operations/generated.rs": emit_rust.module(FROM_TABLE),
+        **{swift / "CCowMLX" / name: text for name, text in swift_calls.items()},
+        **{swift / "CowMLX/Generated" / name: text for name, text in swift_types.items()},
         ROOT / "tools/requirements/runtime.txt": runtime_pins(),
         ROOT / "tools/requirements/constraints.txt": constraints(),
         ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),

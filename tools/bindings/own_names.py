@@ -13,6 +13,7 @@ from tools.bindings import hosts
 from tools.bindings.header import Header
 
 NODE, GO, JAVA, CPP, RUST = "node", "go", "java", "cpp", "rust"
+SWIFT = "swift"
 
 # Calls that no host makes by their names, or that never fail.
 UNNAMED = ("status_name", "error_message", "version", "abi_version")
@@ -125,6 +126,30 @@ EXCEPTIONS = {
         "operations_info": "Program::operations",
         "training_create": "Training::of_program",
         "training_create_for_model": "Training::of_model",
+    },
+    SWIFT: {
+        "memory_trim": "Runtime.trimMemory",
+        "model_load_async": "Model.load",
+        "model_poll": "Model.load",
+        "model_wake_fd": "Model.load",
+        "context_create": "Model.context",
+        "adapter_load": "Model.adapter",
+        "context_begin": "Context.generate",
+        "context_begin_async": "Context.generate",
+        "context_next": "Context.generate",
+        "context_poll": "Context.generate",
+        "context_wake_fd": "Context.generate",
+        "context_chat_async": "Context.chat",
+        "context_next_event": "Context.chat",
+        "array_create": "NDArray.init",
+        "array_type": "NDArray.shape",
+        "arrays_load": "NDArray.load",
+        "arrays_save": "NDArray.save",
+        "arrays_info": "NDArray.info",
+        "program_create": "Program.init",
+        "operations_info": "Program.operations",
+        "training_create": "Training.init",
+        "training_create_for_model": "Training.init",
     },
 }
 
