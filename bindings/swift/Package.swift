@@ -14,6 +14,7 @@ let package = Package(
     .target(name: "CCowMLX"),
     .systemLibrary(name: "CowMLXLinked", pkgConfig: "cowmlx"),
     .target(name: "CowMLX", dependencies: ["CCowMLX"]),
+    .testTarget(name: "CowMLXTests", dependencies: ["CowMLX"]),
   ],
   swiftLanguageModes: [.v6]
 )

@@ -120,12 +120,12 @@ extension CowMLXError: CustomStringConvertible, LocalizedError {
 extension CowMLXError {
   /// The failure of the call that this thread has just made.
   static func ofLastCall(_ status: Int32) -> CowMLXError {
-    let message = String(cString: api.error_message())
+    let message = String(cString: api.error_message()!)
     let known = try? json(512) { api.error_details($0, $1, $2) }
     let failure = Failure(
       operation: known?["operation"]?.string ?? "",
       reason: Reason(rawValue: known?["reason"]?.string ?? ""),
-      message: message.isEmpty ? String(cString: api.status_name(status)) : message,
+      message: message.isEmpty ? String(cString: api.status_name(status)!) : message,
       details: known?["details"]?.object ?? [:])
     return CowMLXError(status: status, failure)
   }

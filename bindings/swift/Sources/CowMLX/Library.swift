@@ -36,7 +36,7 @@ public enum Library {
   public static var version: String {
     get throws(CowMLXError) {
       try check(api.abi_version() == 0 ? cow_mlx_status(COW_MLX_ENOENT) : 0)
-      return String(cString: api.version())
+      return String(cString: api.version()!)
     }
   }
 }

@@ -1,0 +1,80 @@
+import CCowMLX
+import Dispatch
+import Foundation
+
+/// A generation or chat that runs on a context.
+protocol Running: Sendable {
+  /// Whether its host has left it, before its end.
+  var isAbandoned: Bool { get }
+  /// Waits for the end of one that is abandoned.
+  func settle() async
+  /// Wakes the task that waits for the next result.
+  func interrupt()
+}
+
+extension Context {
+  /// Makes a call on the context that waits.
+  func call<R: Sendable>(
+    _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
+  ) async throws -> R {
+    await settle()
+    return try await blocking { [handle] () throws(CowMLXError) in try body(handle.raw) }
+  }
+
+  /// Makes a call on the context that waits and that a cancel ends.
+  func cancelable<R: Sendable>(
+    _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
+  ) async throws -> R {
+    try Task.checkCancellation()
+    let canceler = Canceler(handle)
+    do {
+      return try await withTaskCancellationHandler {
+        try await call { (context) throws(CowMLXError) in
+          defer { canceler.end() }
+          return try body(context)
+        }
+      } onCancel: {
+        canceler.cancel()
+      }
+    } catch CowMLXError.canceled where Task.isCancelled {
+      throw CancellationError()
+    }
+  }
+
+  /// Waits for the end of a generation that its host has left: the context is busy until then.
+  func settle() async {
+    guard let running = running.withLock({ $0 }), running.isAbandoned else { return }
+    await running.settle()
+  }
+}
+
+/// Cancels a call on a context. A cancel that comes before the call has begun does nothing, so it is
+/// repeated until the call has ended; and none comes later, since it would end the next call.
+private final class Canceler: Sendable {
+  private let handle: Handle<Int32>
+  private let hasEnded = Locked(false)
+
+  init(_ handle: Handle<Int32>) { self.handle = handle }
+
+  func end() { hasEnded.withLock { $0 = true } }
+
+  func cancel() {
+    let isOver = hasEnded.withLock { hasEnded in
+      if !hasEnded { _ = api.context_cancel(handle.raw) }
+      return hasEnded
+    }
+    if !isOver {
+      callQueue.asyncAfter(deadline: .now() + .milliseconds(10)) { self.cancel() }
+    }
+  }
+}
+
+/// A count as C's size.
+func size(_ operation: String, _ count: Int) throws(CowMLXError) -> Int {
+  guard count >= 0 else {
+    throw .refused(
+      COW_MLX_EINVAL, operation, "out_of_range", argument: "count",
+      "count is \(count), must be at least 0")
+  }
+  return count
+}

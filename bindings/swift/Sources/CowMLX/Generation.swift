@@ -1,0 +1,191 @@
+import CCowMLX
+import Foundation
+
+/// One generated token. It describes itself as its text.
+public struct Piece: Hashable, Sendable, CustomStringConvertible {
+  /// Whole characters; empty where the token is a part of one, or may begin a stop text.
+  public var text: String
+  /// The token's id.
+  public var token: Token
+  /// The natural logarithm of the token's probability, if `GenerationParams.logprobs` is not 0.
+  public var logprob: Float?
+  /// The most probable tokens in its place, if `GenerationParams.logprobs` is not 0.
+  public var alternatives: [TokenLogprob]
+  /// Why the generation ends with this piece, if that is known already.
+  public var finish: Finish?
+
+  public var description: String { text }
+}
+
+/// A token, and the natural logarithm of its probability under the model.
+public struct TokenLogprob: Hashable, Sendable {
+  public var token: Token
+  /// Before penalties, filters and temperature.
+  public var logprob: Float
+}
+
+/// The pieces of a generation, which begins with the first `next()` of an iterator.
+///
+///     for try await piece in context.generate(tokens) { print(piece, terminator: "") }
+///
+/// A loop that ends early cancels the generation, and so does the end of its task, which throws
+/// `CancellationError`.
+public struct Generation: AsyncSequence, Sendable {
+  public typealias Element = Piece
+
+  let context: Context
+  let prompt: [Token]
+  let params: GenerationParams
+  let onProgress: (@Sendable (Int, Int) -> Bool)?
+  private let ended = Locked<Finish?>(nil)
+
+  init(
+    _ context: Context, _ prompt: [Token], _ params: GenerationParams,
+    _ onProgress: (@Sendable (Int, Int) -> Bool)?
+  ) {
+    (self.context, self.prompt, self.params) = (context, prompt, params)
+    self.onProgress = onProgress
+  }
+
+  /// Why the generation has ended; nil as long as it has not.
+  public var finish: Finish? { ended.withLock { $0 } }
+
+  public func makeAsyncIterator() -> Iterator { Iterator(generation: self) }
+
+  public struct Iterator: AsyncIteratorProtocol {
+    fileprivate let generation: Generation
+    private var loop: Loop<Piece>?
+    private var hasEnded = false
+
+    fileprivate init(generation: Generation) { self.generation = generation }
+
+    /// The next piece; nil after the last one.
+    public mutating func next() async throws -> Piece? {
+      guard !hasEnded else { return nil }
+      hasEnded = true  // unless this succeeds
+      if loop == nil { loop = try await generation.begin() }
+      let piece = try await loop?.next()
+      hasEnded = piece == nil
+      return piece
+    }
+  }
+
+  private func begin() async throws -> Loop<Piece> {
+    let listener = onProgress.map(PromptListener.init)
+    let hasLogprobs = params.logprobs != 0
+    let taker: Taker<Piece> = { [ended] context in
+      var finish: Finish?
+      var piece = try takePiece(context, &finish)
+      if let finish { ended.withLock { $0 = finish } }
+      if hasLogprobs, piece != nil {
+        piece?.alternatives = try await blocking { () throws(CowMLXError) in
+          try mostProbable(context)
+        }
+      }
+      return Taken(element: piece, isLast: piece == nil, isCanceled: finish == .canceled)
+    }
+    ended.withLock { $0 = nil }
+    return try await Loop(context, listener, taker) { (handle) throws(CowMLXError) in
+      try params.withRaw { (raw) throws(CowMLXError) in
+        listener?.hear(of: &raw)
+        return try check(api.context_begin_async(handle, prompt, prompt.count, &raw))
+      }
+    }
+  }
+}
+
+extension Context {
+  /// Processes a prompt and generates: the pieces, as they come.
+  ///
+  /// No thread waits for a piece. The first `next()` begins the generation and throws its errors.
+  ///
+  /// - Parameters:
+  ///   - tokens: the whole sequence so far, not only the new part.
+  ///   - onProgress: receives the processed and all tokens of the prompt; false cancels the generation.
+  public func generate(
+    _ tokens: [Token], params: GenerationParams = GenerationParams(),
+    onProgress: (@Sendable (Int, Int) -> Bool)? = nil
+  ) -> Generation {
+    Generation(self, tokens, params, onProgress)
+  }
+
+  /// The tokens of a text, and what the model makes of them.
+  public func generate(
+    _ prompt: String, params: GenerationParams = GenerationParams()
+  ) async throws -> Generation {
+    generate(try await model.tokenize(prompt, special: .add), params: params)
+  }
+
+  /// Processes a prompt; `next()` generates.
+  public func begin(
+    _ tokens: [Token], params: GenerationParams = GenerationParams(),
+    onProgress: (@Sendable (Int, Int) -> Bool)? = nil
+  ) async throws {
+    let listener = onProgress.map(PromptListener.init)
+    try await cancelable { (context) throws(CowMLXError) in
+      try params.withRaw { (raw) throws(CowMLXError) in
+        listener?.hear(of: &raw)
+        try check(api.context_begin(context, tokens, tokens.count, &raw))
+      }
+    }
+  }
+
+  /// The next piece of a generation that `begin` has begun; nil after the last one.
+  public func next() async throws -> Piece? {
+    try await cancelable { (context) throws(CowMLXError) in
+      var finish: Finish?
+      return try takePiece(context, &finish)
+    }
+  }
+}
+
+/// Hears of a prompt's progress.
+final class PromptListener: Sendable {
+  private let onProgress: @Sendable (Int, Int) -> Bool
+
+  init(_ onProgress: @escaping @Sendable (Int, Int) -> Bool) { self.onProgress = onProgress }
+
+  /// Puts itself into a call's params. It must live as long as the call.
+  func hear(of params: inout cow_mlx_generation_params) {
+    params.user_data = Unmanaged.passUnretained(self).toOpaque()
+    params.prompt_progress = { processed, total, listener in
+      guard let listener else { return true }
+      return Unmanaged<PromptListener>.fromOpaque(listener).takeUnretainedValue()
+        .onProgress(processed, total)
+    }
+  }
+}
+
+/// Takes the next piece; nil at the end, which has a reason.
+private func takePiece(_ context: Int32, _ finish: inout Finish?) throws(CowMLXError) -> Piece? {
+  var raw = cow_mlx_piece()
+  raw.struct_size = MemoryLayout<cow_mlx_piece>.size
+  var isDone = false
+  let text = try text(64) {
+    let status = api.context_next(context, $0, $1, $2, &raw)
+    isDone = status == COW_MLX_DONE
+    return status
+  }
+  finish = Finish(code: raw.finish)
+  if isDone { return nil }
+  let logprob = raw.logprob.isNaN ? nil : raw.logprob
+  return Piece(text: text, token: raw.token, logprob: logprob, alternatives: [], finish: finish)
+}
+
+/// The most probable tokens at a context's last piece.
+func mostProbable(_ context: Int32) throws(CowMLXError) -> [TokenLogprob] {
+  var logprobs: [Float] = []
+  let tokens = try vector(32, of: Token.self) { tokens, capacity, count in
+    logprobs = [Float](repeating: 0, count: capacity)
+    return api.context_logprobs(context, tokens, &logprobs, capacity, count)
+  }
+  return zip(tokens, logprobs).map { TokenLogprob(token: $0, logprob: $1) }
+}
+
+extension Finish {
+  /// The reason with this code, unless it is "it has not".
+  init?(code: Int32) {
+    guard code != COW_MLX_FINISH_NONE else { return nil }
+    self.init(rawValue: code)
+  }
+}
