@@ -48,7 +48,8 @@ public struct ChatEvents: AsyncSequence, Sendable {
   private func begin() async throws -> Loop<ChatEvent> {
     let listener = onProgress.map(PromptListener.init)
     let conversation = try Conversation(messages, options)
-    return try await Loop(context, listener, { try takeEvent($0) }) { (handle) throws(CowMLXError) in
+    let taker: Taker<ChatEvent> = { try takeEvent($0) }
+    return try await Loop(context, "Context.chat", listener, taker) { (handle) throws(CowMLXError) in
       try params.withRaw { (raw) throws(CowMLXError) in
         listener?.hear(of: &raw)
         let (start, count) = (conversation.messages.start, conversation.messages.count)

@@ -117,27 +117,3 @@ extension CowMLXError: CustomStringConvertible, LocalizedError {
   public var errorDescription: String? { message }
 }
 
-extension CowMLXError {
-  /// The failure of the call that this thread has just made.
-  static func ofLastCall(_ status: Int32) -> CowMLXError {
-    let message = String(cString: api.error_message()!)
-    let known = try? json(512) { api.error_details($0, $1, $2) }
-    let failure = Failure(
-      operation: known?["operation"]?.string ?? "",
-      reason: Reason(rawValue: known?["reason"]?.string ?? ""),
-      message: message.isEmpty ? String(cString: api.status_name(status)!) : message,
-      details: known?["details"]?.object ?? [:])
-    return CowMLXError(status: status, failure)
-  }
-
-  /// A failure that this package finds itself.
-  static func refused(
-    _ status: Int, _ operation: String, _ reason: String, argument: String? = nil, _ message: String
-  ) -> CowMLXError {
-    let details = argument.map { ["argument": JSONValue.string($0)] } ?? [:]
-    let failure = Failure(
-      operation: operation, reason: Reason(rawValue: reason), message: "\(operation): \(message)",
-      details: details)
-    return CowMLXError(status: Int32(status), failure)
-  }
-}

@@ -8,14 +8,14 @@ final class Loop<Element: Sendable>: Sendable {
 
   /// Begins a call, once an earlier one that was left has ended.
   init(
-    _ context: Context, _ listener: PromptListener?, _ taker: @escaping Taker<Element>,
+    _ context: Context, _ operation: String, _ listener: PromptListener?, _ taker: @escaping Taker<Element>,
     begin: (Int32) throws(CowMLXError) -> Void
   ) async throws {
     try Task.checkCancellation()
     await context.settle()
-    try begin(context.handle.raw)
+    try named(operation) { () throws(CowMLXError) in try begin(context.handle.raw) }
     self.context = context
-    following = Following(context.handle, listener, taker)
+    following = Following(context.handle, operation, listener, taker)
     context.running.withLock { $0 = following }
     do {
       try following.watch()
@@ -49,12 +49,16 @@ final class Following<Element: Sendable>: Running {
   }
 
   private let handle: Handle<Int32>
+  private let operation: String
   private let listener: PromptListener?  // which polls call
   private let taker: Taker<Element>
   private let state = Locked(State())
 
-  init(_ handle: Handle<Int32>, _ listener: PromptListener?, _ taker: @escaping Taker<Element>) {
-    (self.handle, self.listener, self.taker) = (handle, listener, taker)
+  init(
+    _ handle: Handle<Int32>, _ operation: String, _ listener: PromptListener?,
+    _ taker: @escaping Taker<Element>
+  ) {
+    (self.handle, self.operation, self.listener, self.taker) = (handle, operation, listener, taker)
   }
 
   func watch() throws(CowMLXError) {
@@ -74,10 +78,9 @@ final class Following<Element: Sendable>: Running {
       return taken.element
     } catch {
       end()
-      if Task.isCancelled, case CowMLXError.canceled? = error as? CowMLXError {
-        throw CancellationError()
-      }
-      throw error
+      guard let failure = error as? CowMLXError else { throw error }
+      if Task.isCancelled, case .canceled = failure { throw CancellationError() }
+      throw failure.named(operation)
     }
   }
 
@@ -98,7 +101,7 @@ final class Following<Element: Sendable>: Running {
     let status = api.context_poll(handle.raw, 0)
     if status == COW_MLX_ETIMEDOUT { return false }
     if status < 0, handle.raw == 0 {
-      throw CowMLXError.refused(COW_MLX_ECANCELED, "Context.generate", "freed", "the context was closed")
+      throw CowMLXError.refused(COW_MLX_ECANCELED, operation, "freed", "the context was closed")
     }
     try check(status)
     return true
