@@ -183,7 +183,7 @@ def enums(public: Header) -> str:
                 *doc(what),
                 f"{access}enum {name}: Int32, Sendable, Hashable, CaseIterable {{",
             ]
-            for each, value in values.items():
+            for each, value in without_none(values).items():
                 lines += doc(
                     said(about.get(f"COW_MLX_{group}_{each}") or f"`{each}`", public), "  "
                 )
@@ -214,6 +214,11 @@ def enums(public: Header) -> str:
     return "\n".join(lines)
 
 
+def without_none(values: Mapping[str, int]) -> dict[str, int]:
+    """The values of an enum; NONE is nil in Swift."""
+    return {name: value for name, value in values.items() if name != "NONE"}
+
+
 def reasons(public: Header) -> str:
     """The known reasons of failures."""
     about = {
@@ -239,7 +244,7 @@ def names(public: Header) -> str:
         f"{hosts.MACROS}{group}_{name}": f"{ENUMS[group][0]}.{camel(name)}"
         for group, values in hosts.enumerations(public).items()
         if group in ENUMS
-        for name in values
+        for name in without_none(values)
     }
     parameters = [name for name in own_names.parameters(public) if name not in fields]
     tables = {
@@ -384,17 +389,16 @@ def record(layout: Layout, public: Header) -> Iterable[str]:
     yield f"public struct {name}: Sendable {{"
     for each in members:
         yield from doc(said(each.about, public), "  ")
-        yield f"  public var {camel(each.name)}: {read_type(each)}"
+        yield f"  public var {camel(each.name)}: {read_type(each, public)}"
     yield ""
     yield f"  init(_ raw: {PREFIX}{layout.name}) {{"
     for each in members:
         to, place = camel(each.name), f"raw.{each.name}"
         if each.enumeration:
-            first = next(iter(hosts.enumerations(public)[each.enumeration]))
-            found = f"{read_type(each)}(rawValue: {place}) ?? .{camel(first)}"
-            yield f"    {to} = {found}"
+            found = f"{ENUMS[each.enumeration][0]}(rawValue: {place})"
+            yield f"    {to} = {found}{otherwise(each, public)}"
         else:
-            yield f"    {to} = {read_type(each)}({place})"
+            yield f"    {to} = {read_type(each, public)}({place})"
     yield "  }"
     yield ""
     yield "  /// What `fill` writes into C's struct."
@@ -410,8 +414,15 @@ def record(layout: Layout, public: Header) -> Iterable[str]:
     yield ""
 
 
-def read_type(member: Member) -> str:
+def otherwise(member: Member, public: Header) -> str:
+    """What stands for a value that this version does not know."""
+    values = hosts.enumerations(public)[member.enumeration]
+    return "" if "NONE" in values else f" ?? .{camel(next(iter(values)))}"
+
+
+def read_type(member: Member, public: Header) -> str:
     """The type of a member that C fills."""
     if member.enumeration:
-        return ENUMS[member.enumeration][0]
+        is_optional = "NONE" in hosts.enumerations(public)[member.enumeration]
+        return ENUMS[member.enumeration][0] + "?" * is_optional
     return NUMBERS.get(member.type, "Int")

@@ -129,6 +129,7 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_rust,
         emit_swift,
         emit_swift_calls,
+        emit_swift_operations,
     )
 
     public = exported.public
@@ -139,6 +140,7 @@ def committed(exported: Exported) -> dict[Path, str]:
     swift = ROOT / "bindings/swift/Sources"
     swift_calls = emit_swift_calls.files(public, FROM_PUBLIC)
     swift_types = emit_swift.files(public, params, FROM_PUBLIC)
+    swift_types |= emit_swift_operations.files(FROM_TABLE)
     recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
     return {
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},

@@ -19,7 +19,8 @@ final class Handle<Raw: FixedWidthInteger & Sendable>: Sendable {
 
   var raw: Raw { current.withLock { $0 } }
 
-  private func take() -> Raw {
+  /// The raw handle, which is no longer freed here.
+  func take() -> Raw {
     current.withLock { raw in
       defer { raw = 0 }
       return raw

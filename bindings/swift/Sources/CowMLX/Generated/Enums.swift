@@ -42,8 +42,6 @@ public enum Overflow: Int32, Sendable, Hashable, CaseIterable {
 
 /// Why a generation has ended.
 public enum Finish: Int32, Sendable, Hashable, CaseIterable {
-  /// It has not.
-  case none = 0
   /// The model gave an end token.
   case stop = 1
   /// A stop text was generated.
@@ -94,8 +92,6 @@ public enum TrainingEventKind: Int32, Sendable, Hashable, CaseIterable {
 
 /// Why a fit has ended.
 public enum FitEnd: Int32, Sendable, Hashable, CaseIterable {
-  /// It has not.
-  case none = 0
   /// Fit_params.steps are done.
   case steps = 1
   /// Fit_params.epochs are over.

@@ -51,7 +51,7 @@ public struct TrainingEvent: Sendable {
   /// One of ``TrainingEventKind``.
   public var kind: TrainingEventKind
   /// One of ``FitEnd``.
-  public var finish: FitEnd
+  public var finish: FitEnd?
   /// Steps that the training has done.
   public var step: Int
   /// Step at which the fit will end, if known.
@@ -85,7 +85,7 @@ public struct TrainingEvent: Sendable {
 
   init(_ raw: cow_mlx_training_event) {
     kind = TrainingEventKind(rawValue: raw.kind) ?? .step
-    finish = FitEnd(rawValue: raw.finish) ?? .none
+    finish = FitEnd(rawValue: raw.finish)
     step = Int(raw.step)
     steps = Int(raw.steps)
     epoch = Int(raw.epoch)
