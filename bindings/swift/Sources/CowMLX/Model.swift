@@ -21,8 +21,11 @@ public struct SpecialTokens: OptionSet, Hashable, Sendable {
 /// A model: weights, tokenizer and chat template of one folder. Any task may use it.
 public final class Model: Sendable {
   let handle: Handle<Int32>
+  /// The runtime that the model belongs to.
+  public let runtime: Runtime
 
   init(_ raw: Int32, runtime: Runtime) {
+    self.runtime = runtime
     handle = Handle(raw, parent: runtime) { api.model_free($0) }
   }
 
