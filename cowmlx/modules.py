@@ -30,8 +30,8 @@ def _collect(value: Any, to: list[Module]) -> None:
     if isinstance(value, Module):
         to.append(value)
     elif isinstance(value, dict):
-        for each in value.values():
-            _collect(each, to)
+        for item in value.values():
+            _collect(item, to)
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            _collect(each, to)
+        for item in value:
+            _collect(item, to)

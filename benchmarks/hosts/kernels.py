@@ -58,7 +58,7 @@ def product(name: str, bits: int, int8: bool) -> None:
     else:
         words = mx.random.randint(0, 2**31 - 1, (count, K * bits // 32)).astype(mx.uint32)
         beside = [mx.random.normal((count, K // 64)).astype(mx.bfloat16) for _ in range(2)]
-        arrays = [MODULE.pack(each) for each in (words, *beside)]
+        arrays = [MODULE.pack(operand) for operand in (words, *beside)]
         packing = {"rows": count, "mode": "affine", "bits": bits, "group": 64}
     mx.eval(arrays)
     size = sum(array.nbytes for array in arrays)
@@ -69,14 +69,14 @@ def product(name: str, bits: int, int8: bool) -> None:
         own, part = arrays, dict(packing)
         if rows > 16:
             part["rows"] = count // 16 // 16 * 16
-            own = [mx.contiguous(each[: part["rows"] // 16]) for each in arrays]
+            own = [mx.contiguous(operand[: part["rows"] // 16]) for operand in arrays]
             mx.eval(own)
         seconds = best(lambda own=own, part=part, x=x: MODULE.product(x, *own, int8=int8, **part))
         report(
             f"product, {name}",
             rows,
             seconds,
-            bytes=size if rows <= 16 else sum(each.nbytes for each in own),
+            bytes=size if rows <= 16 else sum(operand.nbytes for operand in own),
             multiplied=rows * part["rows"] * K,
             kind="int8" if int8 else "float32",
         )

@@ -39,7 +39,7 @@ class Clock:
         """Tokens/s, and tokens in a second of processor time, of the steps that count."""
         begun, ended = self.times[WARM - 1], self.times[-1]
         took = [last - first for first, last in zip(begun, ended, strict=True)]
-        return [sum(self.targets[WARM:]) / each for each in took]
+        return [sum(self.targets[WARM:]) / seconds for seconds in took]
 
 
 def library(model, lines, kind, checkpoint):

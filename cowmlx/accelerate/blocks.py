@@ -126,7 +126,7 @@ class Rowwise:
     def __getitem__(self, slices: tuple[Any, ...]) -> mx.array:
         """Return what a slice for each axis takes, without the rest."""
         # What a slice behind the last axis says, such as "...", is not looked at.
-        chosen = [mx.arange(size)[each] for size, each in zip(self.shape, slices, strict=False)]
+        chosen = [mx.arange(size)[slice_] for size, slice_ in zip(self.shape, slices, strict=False)]
         rows, words = chosen[-2:]
         blocks = rows // LANES
         for matrices in chosen[:-2]:

@@ -141,7 +141,9 @@ def _put(
     *stacked, rows, _ = module["weight"].shape
     scales, biases = module.get("scales"), module.get("biases")
     if biases is not None and biases.dtype != scales.dtype:  # mlx takes both; kernels one type
-        module["scales"], module["biases"] = (each.astype(mx.float32) for each in (scales, biases))
+        module["scales"], module["biases"] = (
+            operand.astype(mx.float32) for operand in (scales, biases)
+        )
     for name in BLOCKED:
         array = module.get(name)
         if array is not None:

@@ -155,9 +155,9 @@ class KVRows:
     def _write(self, new: list[mx.array]) -> list[mx.array]:
         """Write (B, H, S, D) into every buffer, and return the attended part of each."""
         end = min(self.rows.longest + new[0].shape[2], self._columns)
-        buffers = self.buffers or [_empty(each) for each in new]
+        buffers = self.buffers or [_empty(array) for array in new]
         self.buffers = [
-            self._written(buffer, each, end) for buffer, each in zip(buffers, new, strict=True)
+            self._written(buffer, array, end) for buffer, array in zip(buffers, new, strict=True)
         ]
         return [buffer[: len(self.rows.all), :, :end] for buffer in self.buffers]
 

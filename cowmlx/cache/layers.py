@@ -143,4 +143,4 @@ def bytes_of_tokens(model: Model, count: int, kv_bits: int) -> int | None:
     except Exception as exc:
         failures.reraise_shortage(exc)
         return None
-    return sum(each.nbytes for each in held if isinstance(each, mx.array))
+    return sum(array.nbytes for array in held if isinstance(array, mx.array))

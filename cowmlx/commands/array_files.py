@@ -115,7 +115,8 @@ def _header(text: bytes, bad: Any) -> tuple[str, bool, tuple[int, ...]]:
     if not isinstance(code, str) or code not in _KINDS:
         raise bad(f"its dtype is {code!r:.40}, must be one of {', '.join(_KINDS)}")
     whole = isinstance(shape, tuple) and all(
-        isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 2**31 for each in shape
+        isinstance(length, int) and not isinstance(length, bool) and 0 <= length < 2**31
+        for length in shape
     )
     if not whole or len(shape) > _MAX_RANK:
         raise bad(f"its shape is {shape!r:.80}")

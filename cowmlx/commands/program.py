@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Run a program with arrays of files, and write its results or print them."""
     program = _read(arguments.file)
     given: dict[str, Any] = {}
-    known = [each.name for each in program.inputs]
+    known = [input_.name for input_ in program.inputs]
     for entry in arguments.input:
         given |= _arrays(*_named(entry))
     missing = [name for name in known if name not in given]

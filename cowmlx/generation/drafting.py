@@ -137,11 +137,11 @@ class DraftState:
         """
         if not params.draft_tokens:
             return None
-        for each in (model, draft) if draft is not None else (model,):
-            if not can_trim_all(each.make_cache()):
+        for loaded in (model, draft) if draft is not None else (model,):
+            if not can_trim_all(loaded.make_cache()):
                 raise Unsupported(
                     f"draft_tokens is {params.draft_tokens}, but the cache of a "
-                    f"{each.architecture} model cannot drop rejected drafts",
+                    f"{loaded.architecture} model cannot drop rejected drafts",
                     argument="draft_tokens",
                     value=params.draft_tokens,
                 )

@@ -279,7 +279,9 @@ class Generation:
         if self.last is not None:
             self.last.logits = None  # they are in self.logits
         every: list[Generation | Piece] = [self, *self.outbox]
-        kept = [(each, each.logits) for each in every if each.logits is not None]
+        kept = [
+            (generation, generation.logits) for generation in every if generation.logits is not None
+        ]
         for (each, _), row in zip(kept, settled([own for _, own in kept]), strict=True):
             each.logits = row
 

@@ -115,7 +115,7 @@ class Opening:
     def _connect(self) -> Steps:
         until = time.monotonic() + self._workers.connect_seconds
         yield from self._find(until)
-        while late := [each for each in self._diallings if each.accepted is None]:
+        while late := [dialled for dialled in self._diallings if dialled.accepted is None]:
             now = time.monotonic()
             for dialling in late:
                 dialling.step(now)
@@ -139,7 +139,7 @@ class Opening:
 
     def _find(self, until: float) -> Steps:
         """Find the workers' addresses: looking a name up blocks, so the first rank does it."""
-        where = [handshake.parse_address(each.address, "workers") for each in self._diallings]
+        where = [handshake.parse_address(dialled.address, "workers") for dialled in self._diallings]
         names = sorted({host for host, _ in where if not handshake.is_numeric(host)})
         found: dict[str, str] = {}
         if names:

@@ -316,7 +316,7 @@ def _scan(inputs: Sequence[Spec], body: Graph, attributes: Attributes) -> list[S
             raise OperationError(
                 "conflict",
                 f"input {at} is {spec}, must have the axis 0 of the other sequences",
-                shapes=", ".join(text_of(each.shape) for each in scanned),
+                shapes=", ".join(text_of(scan.shape) for scan in scanned),
             )
     elements = [Spec(spec.shape[1:], spec.dtype) for spec in scanned]
     _require_taken(body, [*inputs[:carries], *elements, *inputs[carries + sequences :]])
@@ -351,7 +351,11 @@ def _require_predicate(what: str, spec: Spec) -> None:
 def _require_taken(function: Graph, given: Sequence[Spec]) -> None:
     """Check that a function takes inputs."""
     _require_alike(
-        function, given, "its inputs", [each.spec for each in function.declared], "is given"
+        function,
+        given,
+        "its inputs",
+        [declaration.spec for declaration in function.declared],
+        "is given",
     )
 
 

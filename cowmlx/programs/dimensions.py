@@ -283,11 +283,6 @@ def names_of(shape: Iterable[Dim]) -> set[str]:
     return found
 
 
-def is_concrete(shape: Iterable[Dim]) -> bool:
-    """Return whether all dimensions are numbers."""
-    return all(isinstance(dimension, int) for dimension in shape)
-
-
 def text_of(shape: Shape) -> str:
     """Return a shape as text: ``(batch, 2*batch, 3)``."""
     return f"({', '.join(str(dimension) for dimension in shape)})"

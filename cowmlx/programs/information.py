@@ -30,15 +30,15 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
     """
     library = form.library
     found: dict[str, Any] = {
-        "inputs": _specs(each for each in form.inputs if not each.parameter),
+        "inputs": _specs(input_ for input_ in form.inputs if not input_.parameter),
         "parameters": [
             {
-                "name": each.name,
-                **_spec(each.spec),
-                "init": None if each.init is None else {"name": each.init[0], **each.init[1]},
+                "name": input_.name,
+                **_spec(input_.spec),
+                "init": None if input_.init is None else {"name": input_.init[0], **input_.init[1]},
             }
-            for each in form.inputs
-            if each.parameter
+            for input_ in form.inputs
+            if input_.parameter
         ],
         "outputs": _specs(form.outputs),
         "dimensions": sorted(_names(form) - set(form.fixed)),
@@ -66,7 +66,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
 
 
 def _names(form: Form) -> set[str]:
-    shapes = [each.spec.shape for each in (*form.inputs, *form.library.main.declared)]
+    shapes = [input_.spec.shape for input_ in (*form.inputs, *form.library.main.declared)]
     return set().union(*(names_of(shape) for shape in shapes)) if shapes else set()
 
 
@@ -98,12 +98,12 @@ def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, A
         for output in form.outputs
     ]
     inputs = [
-        Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype) for each in form.inputs
+        Spec(evaluate_shape(input_.spec.shape, values), input_.spec.dtype) for input_ in form.inputs
     ]
     main = library.main
     require_declared(form.library.main, main, form.sources(), values)
     return {
-        "input_bytes": sum(bytes_of(each) for each in inputs),
+        "input_bytes": sum(bytes_of(input_) for input_ in inputs),
         "constant_bytes": sum(
             bytes_of(constant.spec)
             for graph in (main, *library.functions.values())
@@ -132,11 +132,11 @@ def _nodes(graph: Graph) -> Steps[list[dict[str, Any]]]:
 
 
 def _specs(given: Iterable[Declared | Output]) -> list[dict[str, Any]]:
-    return [{"name": each.name, **_spec(each.spec)} for each in given]
+    return [{"name": entry.name, **_spec(entry.spec)} for entry in given]
 
 
 def _spec(spec: Spec) -> dict[str, Any]:
-    shape = [each if isinstance(each, int) else str(each) for each in spec.shape]
+    shape = [length if isinstance(length, int) else str(length) for length in spec.shape]
     return {"dtype": spec.dtype, "shape": shape}
 
 
@@ -147,10 +147,10 @@ def draw_text(form: Form) -> str:
     """Return a program line by line: what it declares, and each node with what it gives."""
     library = form.library
     lines = []
-    for each in form.inputs:
-        init = f" = {each.init[0]}" if each.init else ""
-        kind = "parameter" if each.parameter else "input"
-        lines.append(f"{kind:9} {each.name}: {each.spec}{init}")
+    for input_ in form.inputs:
+        init = f" = {input_.init[0]}" if input_.init else ""
+        kind = "parameter" if input_.parameter else "input"
+        lines.append(f"{kind:9} {input_.name}: {input_.spec}{init}")
     for graph in (*library.functions.values(), library.main):
         lines += ["", f"function {graph.name}"] if graph.name else [""]
         lines += _graph_lines(graph)
@@ -188,7 +188,9 @@ def draw_dot(form: Form, title: str = "") -> str:
 def _graph_lines(graph: Graph) -> list[str]:
     lines = []
     if graph.name:
-        lines += [f"  input {each.name}: {each.spec}" for each in graph.declared]
+        lines += [
+            f"  input {declaration.name}: {declaration.spec}" for declaration in graph.declared
+        ]
     lines += [
         f"  constant {constant.name}: {constant.spec}" for constant in graph.constants.values()
     ]
@@ -204,7 +206,10 @@ def _graph_in_dot(graph: Graph, prefix: str) -> list[str]:
     lines = []
     for at, (name, fill) in enumerate(
         [
-            *((each.name, "lightblue" if each.parameter else "white") for each in graph.declared),
+            *(
+                (declaration.name, "lightblue" if declaration.parameter else "white")
+                for declaration in graph.declared
+            ),
             *((name, "lightgray") for name in graph.constants),
         ]
     ):

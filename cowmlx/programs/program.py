@@ -151,7 +151,7 @@ class Program:
         """
         declared = self._form.inputs
         if len(inputs) != len(declared):
-            names = ", ".join(shown(each.name) for each in declared[:16])
+            names = ", ".join(shown(declaration.name) for declaration in declared[:16])
             raise ProgramError(
                 "missing" if len(inputs) < len(declared) else "out_of_range",
                 f"the run has {len(inputs)} inputs, must have {len(declared)}: {names}",
@@ -159,17 +159,17 @@ class Program:
                 value=len(inputs),
                 accepted=f"{len(declared)}",
             )
-        for each, array in zip(declared, inputs, strict=True):
+        for declaration, array in zip(declared, inputs, strict=True):
             dtype = name_of(array.dtype)
-            if dtype != each.spec.dtype:
+            if dtype != declaration.spec.dtype:
                 raise ProgramError(
                     "wrong_type",
-                    f"input {shown(each.name)} is {dtype}, must be {each.spec.dtype}",
-                    argument=each.name,
+                    f"input {shown(declaration.name)} is {dtype}, must be {declaration.spec.dtype}",
+                    argument=declaration.name,
                     dtypes=dtype,
-                    accepted=each.spec.dtype,
+                    accepted=declaration.spec.dtype,
                 )
-        shapes = [(each.name, each.spec.shape) for each in declared]
+        shapes = [(declaration.name, declaration.spec.shape) for declaration in declared]
         return solve(shapes, [tuple(array.shape) for array in inputs], self._form.fixed)
 
     def info(self, dimensions: Mapping[str, int] | None = None) -> dict[str, Any]:

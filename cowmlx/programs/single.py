@@ -82,7 +82,7 @@ def _results(
     These are the bytes of its results, and of what it makes on its way.
     """
     row = prepared.row
-    specs = [None if each is None else Spec(each[0], name_of(each[1])) for each in types]
+    specs = [None if type_ is None else Spec(type_[0], name_of(type_[1])) for type_ in types]
     found = row.infer(specs, prepared.attributes)
     for spec in found:
         if gpu and spec.dtype == "float64":
@@ -113,9 +113,11 @@ def apply(
     """
     row, attributes = prepared.row, prepared.attributes
     given = row.arranged(arrays)
-    types = tuple([None if each is None else (each.shape, each.dtype) for each in given])
+    types = tuple(
+        [None if operand is None else (operand.shape, operand.dtype) for operand in given]
+    )
     specs, size = _results(prepared, types, gpu)
-    given = [laid_out(each) for each in given]
+    given = [laid_out(operand) for operand in given]
     checks = [] if row.checks is None else row.checks(given, attributes)
     results = compute(row, given, attributes, specs)
     for array, spec in zip(results, specs, strict=True):

@@ -47,7 +47,7 @@ def solve(
 
 def substituted(shape: Shape, values: Mapping[str, int]) -> Shape:
     """Return a shape with numbers in place of the names that have values."""
-    return tuple(_substituted(each, values) for each in shape)
+    return tuple(_substituted(length, values) for length in shape)
 
 
 def _substituted(dimension: Dim, values: Mapping[str, int]) -> Dim:

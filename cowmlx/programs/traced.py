@@ -42,14 +42,14 @@ def rehearse(form: Form) -> Work[None]:
     library = form.library
     if sum(len(graph.nodes) for graph in (library.main, *library.functions.values())) > MAX_NODES:
         return
-    shapes = [each.spec.shape for each in (*form.inputs, *library.main.declared)]
+    shapes = [input_.spec.shape for input_ in (*form.inputs, *library.main.declared)]
     values = {name: SIZE for shape in shapes for name in names_of(shape)} | dict(form.fixed)
     if form.copies(values) == 0:
         return
     try:
         arrays = [
-            mx.zeros(evaluate_shape(each.spec.shape, values), mlx_dtype(each.spec.dtype))
-            for each in form.inputs
+            mx.zeros(evaluate_shape(input_.spec.shape, values), mlx_dtype(input_.spec.dtype))
+            for input_ in form.inputs
         ]
         decisions: defaultdict[tuple[str | int, ...], int] = defaultdict(lambda: 1)
         chosen = None if form.selects else decisions
@@ -132,7 +132,7 @@ class Traced:
             return
         segment = stages[0].part
         if segment.gives == main.outputs:
-            names = [each.name for each in main.declared]
+            names = [declaration.name for declaration in main.declared]
             reads = [names.index(name) for name in segment.reads]
             self._whole = self._units.unit(main, segment), reads
 

@@ -106,7 +106,7 @@ class Watch:
         """Answer neighbours; returns a lost one, or None."""
         for neighbour in self._neighbours:
             neighbour.hear()
-        return next((each.rank for each in self._neighbours if each.gone), None)
+        return next((peer.rank for peer in self._neighbours if peer.gone), None)
 
     def _proof(self, rank: int) -> str:
         return handshake.digest(self._key.encode(), f"watch {rank}")
@@ -136,16 +136,21 @@ class Watch:
         coming: list[Connection] = []
         while time.monotonic() < until:
             poll = select.poll()
-            for number in (self._listener.fileno(), *(each.fileno() for each in coming)):
+            for number in (
+                self._listener.fileno(),
+                *(connection.fileno() for connection in coming),
+            ):
                 poll.register(number, select.POLLIN)
             poll.poll(min(max(0.0, until - time.monotonic()), LONGEST_WAIT) * 1000)
             with suppress(OSError):  # no new connection
                 coming.append(Connection(self._listener.accept()[0]))
-            for each in coming:
-                if self._is_left(each):
+            for connection in coming:
+                if self._is_left(connection):
                     self._listener.close()
-                    return each
-            coming = [each for each in coming if each.fileno() >= 0][-MAX_STRANGERS:]
+                    return connection
+            coming = [connection for connection in coming if connection.fileno() >= 0][
+                -MAX_STRANGERS:
+            ]
         why = "timed out"
         raise self._unreachable(f"it is not reached by rank {self._left}", place, why)
 

@@ -105,9 +105,9 @@ class Lane:
             self._give_up_batch(self.spoiled)
         stepped = together or [context]
         behind = set(map(id, stepped))
-        self.contexts = [each for each in self.contexts if id(each) not in behind] + stepped
-        for each in stepped:
-            each.attend()
+        self.contexts = [other for other in self.contexts if id(other) not in behind] + stepped
+        for other in stepped:
+            other.attend()
         return True
 
     def _give_up_batch(self, error: BaseException) -> None:
@@ -287,7 +287,7 @@ class Lane:
             except BaseException as error:  # the layers may be out of step
                 for context, _ in fed:
                     context.fail(error)
-                fed, taken = [], [each for each in taken if not each[1].feeds]
+                fed, taken = [], [turn for turn in taken if not turn[1].feeds]
             else:
                 self._samples.follow(fed, rows, logits)
         self._read(taken)
@@ -408,7 +408,7 @@ class Lanes:
             self._scheduler.remove(lane)
             self._streams.give_back(lane.stream)
             # Not by its key: the weights may have another version by now.
-            self._lanes = {key: each for key, each in self._lanes.items() if each is not lane}
+            self._lanes = {key: own for key, own in self._lanes.items() if own is not lane}
 
     def note_spoiled(self, context: Context) -> None:
         """Note that a step of a context's batch was not computed; its generation has the error."""

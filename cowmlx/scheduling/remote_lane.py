@@ -146,7 +146,7 @@ class Flight:
         generation = context.generation
         if generation is None or generation.ended:
             return False
-        return any(each is context and of is generation for each, of in self._steps)
+        return any(owner is context and of is generation for owner, of in self._steps)
 
     @property
     def contexts(self) -> list[Context]:
@@ -249,8 +249,8 @@ class RemoteLane(Lane):
             assert context.generation is not None
             taken.append((context, context.generation.prepare()))
             context.generation.batched += len(contexts) > 1
-        self._read([each for each in taken if not each[1].feeds])
-        fed = [each for each in taken if each[1].feeds]
+        self._read([turn for turn in taken if not turn[1].feeds])
+        fed = [turn for turn in taken if turn[1].feeds]
         tokens = {context: step.pending.value() for context, step in fed}
         if not fed:
             return

@@ -89,7 +89,7 @@ def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], logits: mx.array)
         return
     try:
         samples = batch_sampler.sample(
-            [each for _, each, _ in wanted], logits, [row for _, _, row in wanted]
+            [input_ for _, input_, _ in wanted], logits, [row for _, _, row in wanted]
         )
         mx.async_eval(samples[0].rows.arrays)
     except BaseException as error:

@@ -48,7 +48,7 @@ class Operations:
         """Apply an operation: at once, unless inputs or checks have to be computed."""
         prepared = single.prepare(operation, attributes)
         held = [self._arrays.held(handle) if handle else None for handle in inputs]
-        given = [None if each is None else self._arrays.value_of(each) for each in held]
+        given = [None if array is None else self._arrays.value_of(array) for array in held]
         gpu = self._runtime.streams.device.type == mx.gpu
         unit = Application(call, prepared, given, gpu, self._arrays)
         self._runtime.scheduler.begin(unit)
@@ -72,10 +72,10 @@ class Application(ArrayWork):
     ) -> None:
         super().__init__(call, _steps(prepared, given, gpu, arrays), arrays.streams)
         self._arrays = arrays
-        self._pending = [each for each in given if isinstance(each, Submitted)]
+        self._pending = [value for value in given if isinstance(value, Submitted)]
 
     def _may_step(self) -> bool:
-        self._pending = [each for each in self._pending if not each.is_settled]
+        self._pending = [value for value in self._pending if not value.is_settled]
         return not self._pending and super()._may_step()
 
     def _succeed(self, result: list[mx.array]) -> None:
@@ -93,7 +93,7 @@ class Application(ArrayWork):
 def _steps(
     prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
 ) -> Generator[list[mx.array], None, list[mx.array]]:
-    values = [each.get() if isinstance(each, Submitted) else each for each in given]
+    values = [value.get() if isinstance(value, Submitted) else value for value in given]
     results, checks, size = single.apply(prepared, values, gpu)
     arrays.require_room(size, prepared.row.name)
     if checks:

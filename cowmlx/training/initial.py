@@ -26,7 +26,7 @@ def parameters_of(
         InvalidArgument: an array has no parameter or does not fit, or a parameter has neither an
             array nor an ``init``, or no size.
     """
-    known = {each.name for each in declared}
+    known = {declaration.name for declaration in declared}
     for name in given:
         if name not in known:
             accepted = ", ".join(sorted(known)[:16])
@@ -38,7 +38,10 @@ def parameters_of(
                 value=shown(name),
                 accepted=accepted,
             )
-    found = {each.name: _begin(each, given.get(each.name), seed) for each in declared}
+    found = {
+        declaration.name: _begin(declaration, given.get(declaration.name), seed)
+        for declaration in declared
+    }
     mx.eval(list(found.values()))
     return found
 

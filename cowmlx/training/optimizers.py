@@ -184,7 +184,7 @@ class Optimizer:
         if isinstance(value, list):
             if not 1 <= len(value) <= MAX_OPTIMIZERS:
                 raise wrong_type("optimizer", value, f"a list of 1 to {MAX_OPTIMIZERS} objects")
-            parts = [Part(each, f"optimizer[{at}]") for at, each in enumerate(value)]
+            parts = [Part(item, f"optimizer[{at}]") for at, item in enumerate(value)]
         else:
             parts = [Part(value, "optimizer")]
         self.described = [part.described for part in parts]
@@ -303,9 +303,9 @@ def _patterns(value: dict[str, Any], place: str) -> list[str] | None:
     accepted = f"a list of 1 to {MAX_PATTERNS} patterns of names, each a text of 1 to {MAX_PATTERN}"
     if not isinstance(given, list) or not 1 <= len(given) <= MAX_PATTERNS:
         raise wrong_type(place, given, accepted)
-    for at, each in enumerate(given):
-        if not isinstance(each, str) or not 1 <= len(each) <= MAX_PATTERN:
-            raise wrong_type(f"{place}[{at}]", each, accepted)
+    for at, pattern in enumerate(given):
+        if not isinstance(pattern, str) or not 1 <= len(pattern) <= MAX_PATTERN:
+            raise wrong_type(f"{place}[{at}]", pattern, accepted)
     return given
 
 

@@ -76,7 +76,7 @@ class Pair:
         """Return the two numbers, or raise InvalidArgument."""
         if not isinstance(value, list) or len(value) != 2:
             raise wrong_type(place, value, self.accepted)
-        return [self.of.read(each, f"{place}[{at}]") for at, each in enumerate(value)]
+        return [self.of.read(item, f"{place}[{at}]") for at, item in enumerate(value)]
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,17 @@ class ProgramObjective:
         require_room: Callable[[int, str], None] = lambda size, what: None,
     ) -> None:
         form = program.form
-        outputs = {each.name: at for at, each in enumerate(form.outputs)}
+        outputs = {output.name: at for at, output in enumerate(form.outputs)}
         if LOSS not in outputs:
             text = f"the program has no output {LOSS!r} to minimize; its outputs are "
             text += ", ".join(list(outputs)[:16])
             raise InvalidArgument(text, reason="missing", argument=LOSS)
-        declared = [each for each in form.inputs if each.parameter]
-        self._names = [each.name for each in form.inputs]
+        declared = [input_ for input_ in form.inputs if input_.parameter]
+        self._names = [input_.name for input_ in form.inputs]
         self._parameters = initial.parameters_of(declared, given, seed)
-        self._trained = _trained([(each.name, each.spec.dtype) for each in declared], patterns)
+        self._trained = _trained(
+            [(declaration.name, declaration.spec.dtype) for declaration in declared], patterns
+        )
         for name in (TARGETS, CORRECT):
             if name in outputs:
                 _require_number(form.outputs[outputs[name]])
@@ -215,11 +217,11 @@ def _require_number(output: Output) -> None:
 
 def _has_key(program: Program) -> bool:
     return any(
-        each.name == KEY
-        and not each.parameter
-        and each.spec.dtype == "uint32"
-        and each.spec.shape == (2,)
-        for each in program.inputs
+        input_.name == KEY
+        and not input_.parameter
+        and input_.spec.dtype == "uint32"
+        and input_.spec.shape == (2,)
+        for input_ in program.inputs
     )
 
 

@@ -74,10 +74,12 @@ def check(
         names = [name for name in own if given.get(name) != own[name]] or ["options"]
         raise Mismatch(f"it was saved with another {', '.join(names)}")
     parameters = training.objective.parameters()
-    wanted: dict[str, mx.array] = {_PARAMETER + name: each for name, each in parameters.items()}
-    wanted |= {_OPTIMIZER + name: each for name, each in training.optimizer.state().items()}
+    wanted: dict[str, mx.array] = {
+        _PARAMETER + name: parameter for name, parameter in parameters.items()
+    }
+    wanted |= {_OPTIMIZER + name: array for name, array in training.optimizer.state().items()}
     if any(name.startswith(_BEST) for name in arrays):
-        wanted |= {_BEST + name: each for name, each in parameters.items()}
+        wanted |= {_BEST + name: parameter for name, parameter in parameters.items()}
     elif state["best"]["loss"] is not None:
         raise BadFormat("it lacks the best parameters")
     _require_same(wanted, arrays)

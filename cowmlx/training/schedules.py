@@ -88,13 +88,14 @@ def _joined(value: dict[str, Any], place: str, depth: int) -> Schedule:
         accepted = f"a list of {len(parts) - 1} steps, one less than schedules"
         raise wrong_type(f"{place}.boundaries", boundaries, accepted)
     steps = [
-        int(_STEPS.read(each, f"{place}.boundaries[{at}]")) for at, each in enumerate(boundaries)
+        int(_STEPS.read(boundary, f"{place}.boundaries[{at}]"))
+        for at, boundary in enumerate(boundaries)
     ]
     for at, (earlier, later) in enumerate(pairwise(steps)):
         if later <= earlier:
             accepted = f"more than {earlier}, the one before"
             raise out_of_range(f"{place}.boundaries[{at + 1}]", later, accepted)
-    rates = [rate_of(each, f"{place}.schedules[{at}]", depth + 1) for at, each in enumerate(parts)]
+    rates = [rate_of(part, f"{place}.schedules[{at}]", depth + 1) for at, part in enumerate(parts)]
     return schedulers.join_schedules([_function_of(rate) for rate in rates], steps)
 
 

@@ -108,7 +108,7 @@ def clipped(
     own = dict(gradients)
     _, before = clip_grad_norm(own, 1.0)
     if value > 0:
-        own = {name: mx.clip(each, -value, value) for name, each in own.items()}
+        own = {name: mx.clip(array, -value, value) for name, array in own.items()}
     if norm > 0:
         own, _ = clip_grad_norm(own, norm)
     return own, before

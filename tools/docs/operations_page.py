@@ -97,7 +97,7 @@ def in_lines(program: Mapping[str, Any]) -> str:
         inner = [
             members(part, depth + 1) if "nodes" in part else json.dumps(part) for part in parts
         ]
-        return "[\n" + ",\n".join(f"{pad}  {each}" for each in inner) + f"\n{pad}]"
+        return "[\n" + ",\n".join(f"{pad}  {line}" for line in inner) + f"\n{pad}]"
 
     def members(part: Mapping[str, Any], depth: int) -> str:
         pad = "  " * depth
@@ -134,7 +134,7 @@ def section(row: Operation) -> str:
             *(["differentiable"] if place.name in row.differentiable else []),
         ]
         lines.append(f"- `{place.name}`" + (f" ({', '.join(marks)})" if marks else ""))
-    lines += [_attribute(each, each.kind) for each in row.attributes]
+    lines += [_attribute(attribute, attribute.kind) for attribute in row.attributes]
     error = float64_error(row)
     if error is None:
         lines.append("- no float64")
@@ -153,7 +153,7 @@ def example(row: Operation) -> str:
     if first.attributes:
         node["attributes"] = first.attributes
     results = row.compute(inputs, attributes)
-    shown = [spec(each) for each in inputs if each is not None]
+    shown = [spec(input_) for input_ in inputs if input_ is not None]
     return f"{json.dumps(node)}\n// {', '.join(shown)} → {', '.join(map(spec, results))}".replace(
         "//  →", "// →"
     )

@@ -98,7 +98,7 @@ class Growing:
         ):
             return False
         typed = buffers[1:2] if self.quantized else buffers
-        return all(each.dtype in _TYPES for each in typed)
+        return all(array.dtype in _TYPES for array in typed)
 
     def _buffers(self, cache: Any) -> Buffers:
         """Return what a cache holds; nothing before its first token."""

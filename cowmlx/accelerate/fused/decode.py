@@ -68,7 +68,7 @@ def logits_behind(network: Module, ids: mx.array, caches: list[Any]) -> mx.array
 def head_of(network: Any, owner: Any) -> Any | None:
     """Return what may be the head of a network: a linear layer, or else its embedding."""
     own = [each for each in network.values() if isinstance(each, InBlocks)]
-    tied = [each for each in owner.values() if isinstance(each, InBlocks)]
+    tied = [part for part in owner.values() if isinstance(part, InBlocks)]
     found = own or [each for each in tied if hasattr(each, "as_linear")]
     return found[0] if len(found) == 1 else None
 

@@ -96,9 +96,9 @@ def _fuse(
             report.reasons[str(why)] += len(blocks)
             return None, ids
         found = _layers(blocks, windows, make_cache, report)
-        report.fused = sum(each is not None for each in found)
+        report.fused = sum(layer is not None for layer in found)
         _put_layers(blocks, found, int8)
-        if all(each is not None and each.rest is None for each in found):
+        if all(layer is not None and layer.rest is None for layer in found):
             return _put_whole(network, owner, found, around, ids, int8, report), ids
         return None, ids
     report.reasons["it has no list of layers with attention"] += 1
@@ -187,7 +187,7 @@ def _put_whole(
     head = decode.head_of(network, owner)
     run = Run(
         width,
-        [each.description for each in found],
+        [layer.description for layer in found],
         int8=int8,
         embedding=embedding.matrix(),
         scale=scale,
@@ -201,7 +201,7 @@ def _put_whole(
 
 def _embedding(owner: Any) -> Any | None:
     found = [
-        each for each in owner.values() if isinstance(each, InBlocks) and hasattr(each, "as_linear")
+        part for part in owner.values() if isinstance(part, InBlocks) and hasattr(part, "as_linear")
     ]
     return found[0] if len(found) == 1 else None
 

@@ -46,13 +46,13 @@ def block_parts(block: Any) -> tuple[Any, Any | None, list[Any]]:
     Raises:
         Unknown: it has no attention, or more than one.
     """
-    children = [(name, each) for name, each in block.items() if isinstance(each, Module)]
-    attentions = [each for _, each in children if _is_attention(each)]
+    children = [(name, part) for name, part in block.items() if isinstance(part, Module)]
+    attentions = [child for _, child in children if _is_attention(child)]
     if len(attentions) != 1:
         raise Unknown(f"it has {len(attentions)} attentions that project queries, keys and values")
     attention = attentions[0]
-    mlps = [each for _, each in children if _is_mlp(each)]
-    norms = [each for _, each in children if is_norm(each)]
+    mlps = [child for _, child in children if _is_mlp(child)]
+    norms = [child for _, child in children if is_norm(child)]
     return attention, mlps[0] if len(mlps) == 1 else None, norms
 
 
@@ -115,7 +115,7 @@ def attention_of(module: Any) -> dict[str, Any]:
     joined = _linear(module, _JOINED, optional=True)
     if joined is None:
         query, key, value = (_linear(module, names) for names in (_QUERY, _KEY, _VALUE))
-        matrices = [each.matrix() for each in (query, key, value)]
+        matrices = [linear.matrix() for linear in (query, key, value)]
         dims = key.rows // groups
     else:
         dims = out.columns // heads
@@ -175,7 +175,7 @@ def _add_norms(module: Any, found: dict[str, Any], heads: int, groups: int, dims
         raise Unknown("its attention norms either queries or keys")
     widths = (dims, dims), (heads * dims, groups * dims)
     for per_head, (own, keys) in zip((True, False), widths, strict=True):
-        sizes = [each["weight"].size if "weight" in each else own for each in (query, key)]
+        sizes = [norm["weight"].size if "weight" in norm else own for norm in (query, key)]
         if sizes == [own, keys]:
             found["norm_per_head"] = per_head
             found["query_norm"] = norm_of(query, own)

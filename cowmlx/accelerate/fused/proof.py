@@ -68,9 +68,9 @@ class Layer:
         self._attention = parts.attention_of(attention)
         self._tables = parts.rotation_of(attention, self._attention)
         self._mlp = None if mlp is None else parts.mlp_of(mlp)
-        known = {id(each) for each in (attention, *self._norms)}
+        known = {id(module) for module in (attention, *self._norms)}
         others = [
-            each for each in block.values() if isinstance(each, Module) and id(each) not in known
+            part for part in block.values() if isinstance(part, Module) and id(part) not in known
         ]
         self._rest = None
         if self._mlp is None:
@@ -186,7 +186,7 @@ class Layer:
                 raise parts.Unknown(f"its cache is a {type(cache).__name__}")
             made.append(y if fused.rest is None else fused.rest(y))
         off = []
-        without = [*self._inputs, *[mx.zeros_like(each) for each in self._expected[2:]]]
+        without = [*self._inputs, *[mx.zeros_like(buffer) for buffer in self._expected[2:]]]
         for own, expected, base in zip(
             [*made, *_held(cache)], self._expected, without, strict=True
         ):

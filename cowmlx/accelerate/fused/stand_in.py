@@ -74,7 +74,7 @@ class FusedNetwork:
 
     def take(self, inputs: Any, cache: Any = None, *more: Any) -> mx.array | None:
         """Return what the network gives, or None if this call is not one that it takes."""
-        if cache is None or any(each is not None for each in more):
+        if cache is None or any(argument is not None for argument in more):
             return None
         if inputs.ndim != 2 or inputs.dtype not in _TOKENS:
             return None

@@ -137,7 +137,7 @@ class _Scale:
         """Return round numbers within, a few."""
         rough = (self.high - self.low) / _TICKS
         unit: float = 10.0 ** math.floor(math.log10(rough))
-        step = next(unit * each for each in (1, 2, 5, 10) if unit * each >= rough)
+        step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
         first = math.ceil(self.low / step)
         return [step * index for index in range(first, math.floor(self.high / step) + 1)]
 

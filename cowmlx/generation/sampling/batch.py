@@ -42,9 +42,9 @@ class BatchSampler:
         """
         rows = range(len(inputs)) if rows is None else rows
         together, surprises = self._tokens(inputs, logits, rows)
-        reported = any(each.logprobs for each in inputs)
+        reported = any(input_.logprobs for input_ in inputs)
         logprobs = _logprobs(inputs, logits, rows, together) if reported else {}
-        surprising = any(each.sampler.params.mirostat for each in inputs)
+        surprising = any(input_.sampler.params.mirostat for input_ in inputs)
         sampled = SampledRows(together, logprobs, surprises if surprising else None)
         return [Sample(sampled, place, RowLogits(logits, row)) for place, row in enumerate(rows)]
 
@@ -54,7 +54,7 @@ class BatchSampler:
         """Return (N,) the tokens and (N,) their surprise, lazily."""
         with_kernel = kernel_usable(logits)
         if with_kernel:
-            looking = {_computing(each) for each in inputs if _looks_back(each)}
+            looking = {_computing(input_) for input_ in inputs if _looks_back(input_)}
             if len(looking) < 2:
                 return sample_by_kernel(inputs, logits, rows)
         known, self._samplers = self._samplers, {}
@@ -65,7 +65,7 @@ class BatchSampler:
             if with_kernel:
                 sampled = sample_by_kernel(own, logits, own_rows)
             else:
-                samplers = tuple(each.sampler for each in own)
+                samplers = tuple(input_.sampler for input_ in own)
                 sampler = known.get(samplers) or RowSampler(samplers)
                 self._samplers[samplers] = sampler
                 sampled = sampler(_taken(logits, own_rows), own)
@@ -90,8 +90,8 @@ def _groups(
 ) -> list[list[int]]:
     """Return the places of the inputs of each kind."""
     groups: dict[object, list[int]] = {}
-    for place, each in enumerate(inputs):
-        groups.setdefault(kind(each), []).append(place)
+    for place, input_ in enumerate(inputs):
+        groups.setdefault(kind(input_), []).append(place)
     return list(groups.values())
 
 
@@ -181,18 +181,20 @@ def sample_by_kernel(
     given = [
         (
             row,
-            kernel_options(each.sampler),
-            each.number,
-            _recent(each),
-            each.sampler.penalties.dry_terms(each),
-            each.surprise,
-            each.allowed,
+            kernel_options(input_.sampler),
+            input_.number,
+            _recent(input_),
+            input_.sampler.penalties.dry_terms(input_),
+            input_.surprise,
+            input_.allowed,
         )
-        for each, row in zip(inputs, rows, strict=True)
+        for input_, row in zip(inputs, rows, strict=True)
     ]
     last = None
-    if any(_looks_back(each) and isinstance(each.last, Sample) for each in inputs):
-        last = stacked([each.last if isinstance(each.last, Sample) else None for each in inputs])
+    if any(_looks_back(input_) and isinstance(input_.last, Sample) for input_ in inputs):
+        last = stacked(
+            [input_.last if isinstance(input_.last, Sample) else None for input_ in inputs]
+        )
     tokens, surprises = kernels.module().sample(logits, given, last)
     return tokens, surprises
 

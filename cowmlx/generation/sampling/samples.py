@@ -32,7 +32,7 @@ def settled(rows: Sequence[RowLogits]) -> list[RowLogits]:
     first = mx.array([0])
     own = [mx.take(row.array(), first, axis=0) for row in rows]
     mx.eval(own)
-    return [RowLogits(each) for each in own]
+    return [RowLogits(sample) for sample in own]
 
 
 class SampledRows:

@@ -160,7 +160,7 @@ def read(name: str, dtype: str, value: object) -> Constant:
     try:
         data = encode(flat, dtype)
     except Unfit as unfit:
-        bad = next(each for each in flat if not _fits(each, dtype))
+        bad = next(element for element in flat if not _fits(element, dtype))
         raise ProgramError(
             "wrong_type" if unfit.wrong_type else "out_of_range",
             f"constant {shown(name)} of {dtype} has {shown(bad)}, must be {unfit}",
@@ -183,8 +183,8 @@ def _flat(name: str, value: object) -> tuple[list[int], list[Any]]:
     """Return the shape of nested lists, and what is in them."""
     shape: list[int] = []
     level: list[Any] = [value]
-    while any(isinstance(each, list) for each in level):
-        lengths = {len(each) if isinstance(each, list) else -1 for each in level}
+    while any(isinstance(element, list) for element in level):
+        lengths = {len(element) if isinstance(element, list) else -1 for element in level}
         if len(lengths) > 1:
             raise ProgramError(
                 "conflict",

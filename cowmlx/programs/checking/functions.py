@@ -36,7 +36,9 @@ class Draft:
             functions: those that it uses, checked.
             known: names of dimensions that have a value in a run.
         """
-        specs: dict[str, Spec] = {each.name: each.spec for each in self.declared}
+        specs: dict[str, Spec] = {
+            declaration.name: declaration.spec for declaration in self.declared
+        }
         specs |= {constant.name: constant.spec for constant in self.constants.values()}
         order = yield from nodes.in_order(self.nodes, specs, self.name)
         self._require_outputs(set(specs))
@@ -63,9 +65,9 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
     before = f"{what}." if what else ""
     names = Names(_within(own))
     declared = [
-        each
+        declaration
         for key in ("inputs", "parameters")
-        for each in declarations.declared(
+        for declaration in declarations.declared(
             entry.get(key, []), f"{before}{key}", names, key == "parameters"
         )
     ]
@@ -119,10 +121,12 @@ def require_functions(user: Draft, known: Mapping[str, object]) -> None:
 
 
 def _in_order(found: Sequence[Draft]) -> list[Draft]:
-    places = {each.name: index for index, each in enumerate(found)}
-    for each in found:
-        require_functions(each, places)
-    needs = [[places[used] for node in each.nodes for used in node.functions] for each in found]
+    places = {function.name: index for index, function in enumerate(found)}
+    for function in found:
+        require_functions(function, places)
+    needs = [
+        [places[used] for node in function.nodes for used in node.functions] for function in found
+    ]
     try:
         order = ordered(needs)
     except Cycle as cycle:
@@ -158,7 +162,7 @@ def check(source: str | bytes) -> Steps[Library]:
     entry = text.section(read, "the program", PROGRAM_KEYS, ("outputs",))
     used = yield from drafts(entry.get("functions", []))
     main = yield from draft("", entry, "")
-    total = len(main.nodes) + sum(len(each.nodes) for each in used)
+    total = len(main.nodes) + sum(len(function.nodes) for function in used)
     if total > MAX_NODES:
         raise too_many("the program", total, "nodes", MAX_NODES)
     known = bound_names(main.declared)
@@ -166,7 +170,7 @@ def check(source: str | bytes) -> Steps[Library]:
         for declared in each.declared:
             require_bound(names_of(declared.spec.shape), known, f"input {shown(declared.name)}")
     checked: dict[str, Graph] = {}
-    for each in used:
-        checked[each.name] = yield from each.checked(checked, known)
+    for function in used:
+        checked[function.name] = yield from function.checked(checked, known)
     require_functions(main, checked)
     return Library((yield from main.checked(checked, known)), checked)

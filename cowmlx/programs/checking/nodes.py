@@ -43,8 +43,8 @@ def ordered(needs: Sequence[Sequence[int]]) -> list[int]:
     """
     waiting = [len(set(need)) for need in needs]
     users: list[list[int]] = [[] for _ in needs]
-    for index, each in enumerate(needs):
-        for needed in set(each):
+    for index, required in enumerate(needs):
+        for needed in set(required):
             users[needed].append(index)
     ready = [index for index, count in enumerate(waiting) if not count]
     found = []
@@ -133,7 +133,7 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
         results = [name(entry["name"], f"the name of {place}")]
     else:
         given = listed(entry["outputs"], f"outputs of {place}", MAX_NODES)
-        results = [name(each, f"a name in outputs of {place}") for each in given]
+        results = [name(item, f"a name in outputs of {place}") for item in given]
     own = results[0] if results else place
     op = entry["op"]
     if not isinstance(op, str):
@@ -143,14 +143,14 @@ def _node(entry: Any, place: str, function: str, names: Names) -> Node:
         for result in results:
             names.take(result, place_of(own, op, function))
         inputs = listed(entry.get("inputs", []), "inputs", MAX_NODES)
-        for each in inputs:
-            if each is not None and not isinstance(each, str):
+        for input_ in inputs:
+            if input_ is not None and not isinstance(input_, str):
                 raise ProgramError(
                     "wrong_type",
-                    f"inputs has {shown(each)}, must be names of values, or null for an input "
+                    f"inputs has {shown(input_)}, must be names of values, or null for an input "
                     "that is left out",
                     argument="inputs",
-                    value=shown(each),
+                    value=shown(input_),
                 )
         attributes = section_of_attributes(entry.get("attributes", {}))
         row = CONTROL.get(op)
@@ -185,12 +185,12 @@ def in_order(nodes: Sequence[Node], known: Iterable[str], function: str) -> Step
     for node in nodes:
         yield from pace.rest()
         needs.append([])
-        for each in node.inputs:
-            if each in makers:
-                needs[-1].append(makers[each])
-            elif each is not None and each not in values:
+        for input_ in node.inputs:
+            if input_ in makers:
+                needs[-1].append(makers[input_])
+            elif input_ is not None and input_ not in values:
                 known_here = [] if problems.is_full else sorted(values | set(makers))[:MAX_HINTS]
-                problems.add(placed(_unknown(each, known_here), node.name, node.op, function))
+                problems.add(placed(_unknown(input_, known_here), node.name, node.op, function))
     problems.report()
     yield
     try:
@@ -223,10 +223,10 @@ def infer(
     node: Node, specs: Mapping[str, Spec], functions: Mapping[str, Graph], function: str
 ) -> list[Spec]:
     """Return the specs of a node's results."""
-    inputs = [None if each is None else specs[each] for each in node.inputs]
+    inputs = [None if input_ is None else specs[input_] for input_ in node.inputs]
     try:
         if isinstance(node.row, Control):
-            given = [each for each in inputs if each is not None]
+            given = [input_ for input_ in inputs if input_ is not None]
             found = control.infer(node.row, given, node.attributes, functions)
         else:
             found = node.row.infer(inputs, node.attributes)
@@ -271,7 +271,7 @@ def infer_all(
     pace = Pace()
     for node in nodes:
         yield from pace.rest()
-        if any(each is not None and each not in specs for each in node.inputs):
+        if any(input_ is not None and input_ not in specs for input_ in node.inputs):
             continue
         try:
             if isinstance(node.row, Operation):

@@ -70,9 +70,11 @@ class Dependence:
     def of(self, output: str) -> Steps[Reach]:
         """Return what a value of the program depends on, in steps."""
         given = {
-            each.name: Reach(1 << self.inputs.index(each.name), 1 << self.inputs.index(each.name))
-            for each in self.library.main.declared
-            if each.name in self.inputs
+            declaration.name: Reach(
+                1 << self.inputs.index(declaration.name), 1 << self.inputs.index(declaration.name)
+            )
+            for declaration in self.library.main.declared
+            if declaration.name in self.inputs
         }
         (found,) = yield from self._graph(self.library.main, given, [output])
         return found
@@ -107,12 +109,12 @@ class Dependence:
         places = [row.inputs[min(at, len(row.inputs) - 1)].name for at in range(len(inputs))]
         everything = Reach()
         blocked = 0
-        for each, name, place in zip(inputs, node.inputs, places, strict=True):
-            smooth = each.smooth if place in row.differentiable else 0
-            everything = everything | Reach(each.any, smooth, each.blocked)
+        for input_, name, place in zip(inputs, node.inputs, places, strict=True):
+            smooth = input_.smooth if place in row.differentiable else 0
+            everything = everything | Reach(input_.any, smooth, input_.blocked)
             is_float = name is not None and graph.specs[name].dtype in INEXACT
             if is_float and row.name not in FLAT:
-                blocked |= each.smooth & ~smooth
+                blocked |= input_.smooth & ~smooth
         found = []
         for spec in specs:
             if spec.dtype not in INEXACT:
@@ -156,7 +158,7 @@ class Dependence:
         key = (name, tuple(inputs))
         if key not in self._known:
             graph = self.library.functions[name]
-            names = [each.name for each in graph.declared]
+            names = [declaration.name for declaration in graph.declared]
             given = dict(zip(names, inputs, strict=True))
             self._known[key] = yield from self._graph(graph, given, graph.outputs)
         return self._known[key]

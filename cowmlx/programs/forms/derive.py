@@ -81,7 +81,7 @@ def _gradient(form: Form, value: object) -> Steps[Gradient]:
     names = text.listed(entry["with_respect_to"], "with_respect_to", MAX_DECLARED)
     if not names:
         raise ProgramError("missing", "with_respect_to is empty", argument="with_respect_to")
-    known = [each.name for each in form.inputs]
+    known = [input_.name for input_ in form.inputs]
     chosen = [_index(name, "with_respect_to", known, "input") for name in names]
     if len(set(chosen)) < len(chosen):
         raise ProgramError(
@@ -139,7 +139,7 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> Steps[None]:
 
 
 def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
-    known = [each.name for each in form.inputs]
+    known = [input_.name for input_ in form.inputs]
     entry: Any = text.section(value, "vectorize", known)
     if not entry:
         raise ProgramError("missing", "vectorize names no input", argument="vectorize")
@@ -194,7 +194,7 @@ def _require_no_loop(form: Form) -> None:
 
 def _dimension(form: Form, value: object) -> Dim:
     """Return the new axis' length: what is given, or a name that is free."""
-    shapes = [each.spec.shape for each in form.inputs]
+    shapes = [input_.spec.shape for input_ in form.inputs]
     shapes += [output.spec.shape for output in form.outputs]
     taken = set(form.fixed).union(*(names_of(shape) for shape in shapes))
     if value is None:
@@ -215,7 +215,7 @@ def _dimension(form: Form, value: object) -> Dim:
 
 
 def _bound(form: Form, value: object, arrays: Mapping[str, mx.array]) -> Bound:
-    names = list(text.section(value, "bind", [each.name for each in form.inputs]))
+    names = list(text.section(value, "bind", [input_.name for input_ in form.inputs]))
     if not names:
         raise ProgramError("missing", "bind names no input", argument="bind")
     for name in names:

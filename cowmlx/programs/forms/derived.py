@@ -61,16 +61,16 @@ class Bound(Derived):
     """
 
     def __init__(self, inner: Form, arrays: Mapping[str, mx.array]) -> None:
-        known = {each.name: each.spec for each in inner.inputs}
+        known = {input_.name: input_.spec for input_ in inner.inputs}
         for name, array in arrays.items():
             _require_fits(name, array, known)
         super().__init__(inner, f"bind {', '.join(arrays)}")
         self._arrays = dict(arrays)
         self.fixed = self._solved(known)
         self.inputs = tuple(
-            replace(each, spec=self._fixed_spec(each.spec))
-            for each in inner.inputs
-            if each.name not in arrays
+            replace(input_, spec=self._fixed_spec(input_.spec))
+            for input_ in inner.inputs
+            if input_.name not in arrays
         )
         self.outputs = tuple(
             Output(output.name, self._fixed_spec(output.spec)) for output in inner.outputs
@@ -103,15 +103,15 @@ class Bound(Derived):
     ) -> Traced:
         """Compute some results for each row lazily."""
         inputs = enumerate(self._inner.inputs)
-        free = [index for index, each in inputs if each.name not in self._arrays]
+        free = [index for index, input_ in inputs if input_.name not in self._arrays]
         inner = replace(rows, inputs=frozenset(free[index] for index in rows.inputs))
         return self._inner.trace_rows(self._all(arrays), inner, tracing, wanted)
 
     def _all(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         given = iter(arrays)
         return [
-            self._arrays[each.name] if each.name in self._arrays else next(given)
-            for each in self._inner.inputs
+            self._arrays[input_.name] if input_.name in self._arrays else next(given)
+            for input_ in self._inner.inputs
         ]
 
 
@@ -151,11 +151,11 @@ class Gradient(Derived):
     ) -> None:
         result = inner.outputs[of]
         chosen = [inner.inputs[index] for index in inputs]
-        names = ", ".join(each.name for each in chosen)
+        names = ", ".join(output.name for output in chosen)
         super().__init__(inner, f"gradient of {result.name} with respect to {names}")
         self.inputs = inner.inputs
         self.levels = inner.levels + 1
-        gradients = [Output(f"{result.name}/{each.name}", each.spec) for each in chosen]
+        gradients = [Output(f"{result.name}/{output.name}", output.spec) for output in chosen]
         others = [inner.outputs[index] for index in beside]
         self.outputs = (*([result] if value else []), *gradients, *others)
         self._of = of
@@ -232,8 +232,10 @@ class Vectorized(Derived):
         super().__init__(inner, f"vectorize {names}")
         self.selects = True
         self.inputs = tuple(
-            replace(each, spec=_wider(each.spec, axes[index], dimension)) if index in axes else each
-            for index, each in enumerate(inner.inputs)
+            replace(input_, spec=_wider(input_.spec, axes[index], dimension))
+            if index in axes
+            else input_
+            for index, input_ in enumerate(inner.inputs)
         )
         self.outputs = tuple(
             Output(output.name, _wider(output.spec, 0, dimension)) for output in inner.outputs

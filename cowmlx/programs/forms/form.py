@@ -178,7 +178,7 @@ class Written(Form):
             results, flags = self.trace(given, inner, wanted)
             notes[:] = flags
             # mlx moves the axis of rows of each array once, also if two results are the same one.
-            return [mx.expand_dims(each, 0) for each in (*results, *flags.values())]
+            return [mx.expand_dims(result, 0) for result in (*results, *flags.values())]
 
         vectorized: Any = mx.vmap(row)
         found = vectorized(*[arrays[index] for index in varying])
@@ -189,5 +189,5 @@ class Written(Form):
                     f"{shown(self.outputs[index].name)}, so it cannot be vectorized",
                     argument=self.outputs[index].name,
                 )
-        found = [mx.squeeze(each, 1) for each in found]
+        found = [mx.squeeze(operand, 1) for operand in found]
         return found[: len(wanted)], dict(zip(notes, found[len(wanted) :], strict=True))

@@ -228,7 +228,7 @@ def _axis(attribute: Attribute, value: object) -> int:
 
 def _all(check: Check) -> Check:
     """Return the check of a list."""
-    return lambda attribute, value: tuple(check(attribute, each) for each in _listed(value))
+    return lambda attribute, value: tuple(check(attribute, item) for item in _listed(value))
 
 
 def _one_or_all(check: Check, element: Check | None = None) -> Check:
@@ -248,19 +248,19 @@ def _pair(attribute: Attribute, value: object) -> tuple[int, ...]:
 
 def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
     found: list[Dim] = []
-    for each in _listed(value):
-        if isinstance(each, str):
+    for item in _listed(value):
+        if isinstance(item, str):
             try:
-                read = dimensions.parse(each)
+                read = dimensions.parse(item)
             except DimensionError as error:
                 raise _Refused(error.reason, str(error)) from None
             if isinstance(read, int) and read < 0:
                 raise _Refused("out_of_range", f"it has a dimension of {read}")
             found.append(read)
-        elif isinstance(each, dimensions.Symbolic):
-            found.append(each)
+        elif isinstance(item, dimensions.Symbolic):
+            found.append(item)
         else:
-            number = _whole(each)
+            number = _whole(item)
             if number < (-1 if attribute.low == -1 else 0):
                 raise _Refused("out_of_range", f"it has a dimension of {number}")
             found.append(number)

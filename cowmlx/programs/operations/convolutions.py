@@ -83,7 +83,7 @@ def _channels(inputs: Sequence[Any], axes: int, groups: int) -> str:
     # mlx divides by it, and ends the process.
     if channels == 0 or outputs == 0 or 0 in weight.shape[1:-1]:
         raise rules.shapes_refused([weight.shape], "the weight must have elements")
-    return promote([each.dtype for each in inputs])
+    return promote([operand.dtype for operand in inputs])
 
 
 def steps_of(
@@ -340,7 +340,9 @@ def _pooled(x: mx.array, sizes: list[tuple[int, ...]], largest: bool) -> mx.arra
     kernel, stride, padding = sizes
     edge = mx.array(float("-inf") if largest else 0, dtype=x.dtype)
     if any(padding):
-        x = mx.pad(x, [(0, 0), *((each, each) for each in padding), (0, 0)], constant_values=edge)
+        x = mx.pad(
+            x, [(0, 0), *((width, width) for width in padding), (0, 0)], constant_values=edge
+        )
     for axis, (window, step) in enumerate(zip(kernel, stride, strict=True), 1):
         many = (x.shape[axis] - window) // step + 1
         places = mx.arange(many)[:, None] * step + mx.arange(window)

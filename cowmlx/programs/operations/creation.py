@@ -103,7 +103,7 @@ def _arange_shape(attributes: Attributes) -> tuple[int]:
     dtype = attributes["dtype"]
     if dtype not in REAL_NUMBERS:
         raise value_refused("dtype", dtype, ", ".join(REAL_NUMBERS))
-    if step == 0 or not all(math.isfinite(each) for each in (start, stop, step)):
+    if step == 0 or not all(math.isfinite(number) for number in (start, stop, step)):
         raise value_refused("step", step, "a number that is not 0, as start and stop")
     for name in ("start", "stop", "step"):
         fits(name, attributes[name], dtype if name == "start" else _signed(dtype))

@@ -108,7 +108,7 @@ def _matrices(values: list[float], size: int, words: tuple[str, ...]) -> list[fl
                 hidden = column > row if "lower" in words else column < row
                 if ("lower" in words or "upper" in words) and hidden:
                     rows[row][column] = 0.0
-        found += [each for row in rows for each in row]
+        found += [number for row in rows for number in row]
     return found
 
 

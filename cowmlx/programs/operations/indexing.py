@@ -105,7 +105,9 @@ def _along(given: Spec, indices: Spec, axis: int | None) -> Shape:
         raise rules.shapes_refused(
             [given.shape, indices.shape], "both must have as many dimensions"
         )
-    beside = rules.broadcast([rules.replaced(each.shape, axis, 1) for each in (given, indices)])
+    beside = rules.broadcast(
+        [rules.replaced(operand.shape, axis, 1) for operand in (given, indices)]
+    )
     return rules.replaced(beside, axis, indices.shape[axis])
 
 
@@ -121,7 +123,7 @@ def _take_along_arrays(array: Any, indices: Any, /, **attributes: Any) -> mx.arr
         return taken(array.reshape(-1), where, 0)
     axis %= array.ndim
     beside = mx.broadcast_shapes(
-        *((*each.shape[:axis], 1, *each.shape[axis + 1 :]) for each in (array, indices))
+        *((*operand.shape[:axis], 1, *operand.shape[axis + 1 :]) for operand in (array, indices))
     )
     if array.size == 0 or where.size == 0:
         shape = (*beside[:axis], where.shape[axis], *beside[axis + 1 :])

@@ -18,21 +18,21 @@ AXIS_0 = Attribute("axis", "axis", 0, "The axis.")
 
 def _concatenate(*inputs: Any, **attributes: Any) -> Spec:
     first = inputs[0]
-    for at, each in enumerate(inputs):
-        rules.require_rank(f"arrays[{at}]", each, 1)
+    for at, operand in enumerate(inputs):
+        rules.require_rank(f"arrays[{at}]", operand, 1)
     axis = rules.axis_of(attributes["axis"], len(first.shape))
     length: Dim = 0
-    for each in inputs:
-        fits = len(each.shape) == len(first.shape) and all(
+    for operand in inputs:
+        fits = len(operand.shape) == len(first.shape) and all(
             at == axis or rules.equal(here, there)
-            for at, (here, there) in enumerate(zip(each.shape, first.shape, strict=True))
+            for at, (here, there) in enumerate(zip(operand.shape, first.shape, strict=True))
         )
         if not fits:
             raise rules.shapes_refused(
-                [first.shape, each.shape], f"all axes but axis {axis} must be equal"
+                [first.shape, operand.shape], f"all axes but axis {axis} must be equal"
             )
-        length = length + each.shape[axis]
-    dtype = promote([each.dtype for each in inputs])
+        length = length + operand.shape[axis]
+    dtype = promote([operand.dtype for operand in inputs])
     return rules.spec(rules.replaced(first.shape, axis, length), dtype)
 
 
@@ -78,10 +78,10 @@ def _split_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
 
 def _stack(*inputs: Any, **attributes: Any) -> Spec:
     names = [f"arrays[{at}]" for at in range(len(inputs))]
-    rules.require_same(names[:2], [each.shape for each in inputs])
+    rules.require_same(names[:2], [operand.shape for operand in inputs])
     shape = inputs[0].shape
     axis = rules.axis_of(attributes["axis"], len(shape) + 1)
-    dtype = promote([each.dtype for each in inputs])
+    dtype = promote([operand.dtype for operand in inputs])
     return rules.spec((*shape[:axis], len(inputs), *shape[axis:]), dtype)
 
 
@@ -176,12 +176,12 @@ def _pad_arrays(array: Any, /, **attributes: Any) -> mx.array:
 
 
 def _meshgrid(*inputs: Any, **attributes: Any) -> list[Spec]:
-    for at, each in enumerate(inputs):
-        rules.require_rank(f"arrays[{at}]", each, 1, 1)
-    lengths: list[Dim] = [each.shape[0] for each in inputs]
+    for at, operand in enumerate(inputs):
+        rules.require_rank(f"arrays[{at}]", operand, 1, 1)
+    lengths: list[Dim] = [operand.shape[0] for operand in inputs]
     if attributes["indexing"] == "xy" and len(inputs) > 1:
         lengths[:2] = lengths[1], lengths[0]
-    return [rules.spec(lengths, each.dtype) for each in inputs]
+    return [rules.spec(lengths, operand.dtype) for operand in inputs]
 
 
 def _meshgrid_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
@@ -189,8 +189,8 @@ def _meshgrid_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
 
 
 def _broadcast_arrays(*inputs: Any, **attributes: Any) -> list[Spec]:
-    shape = rules.broadcast([each.shape for each in inputs])
-    return [rules.spec(shape, each.dtype) for each in inputs]
+    shape = rules.broadcast([operand.shape for operand in inputs])
+    return [rules.spec(shape, operand.dtype) for operand in inputs]
 
 
 MAX_PARTS = 1024

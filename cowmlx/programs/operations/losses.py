@@ -74,7 +74,7 @@ def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     logits, targets, weights = arrays
     axis, smoothing = attributes["axis"], attributes["label_smoothing"]
     if logits.size == 0:
-        shape = [each for at, each in enumerate(logits.shape) if at != axis % logits.ndim]
+        shape = [length for at, length in enumerate(logits.shape) if at != axis % logits.ndim]
         return reduce_losses(mx.zeros(shape, dtype=_common(arrays)), attributes)
     largest = mx.max(logits, axis=axis, keepdims=True)
     if targets.ndim < logits.ndim:
@@ -133,7 +133,7 @@ def _loss(
         aliases: other names, separated by spaces.
     """
     name, inputs = inputs_of(signature)
-    places = [each.name for each in inputs]
+    places = [operand.name for operand in inputs]
     along = () if axis is None else (Attribute("axis", "axis", axis, "The axis of vectors."),)
 
     def infer(*inputs: Any, **attributes: Any) -> list[Spec]:
@@ -163,7 +163,7 @@ def _loss(
 
 
 def _binary(*inputs: Any, **attributes: Any) -> list[Spec]:
-    given = [each for each in inputs if each is not None]
+    given = [operand for operand in inputs if operand is not None]
     return reduced_spec(_met(given, ("inputs", "targets", "weights")[: len(given)]), attributes)
 
 
@@ -220,7 +220,7 @@ def _cosine(x1: mx.array, x2: mx.array, axis: int, eps: float) -> mx.array:
     dtype = x1.dtype
     if dtype == mx.float16:  # in which eps is 0
         x1, x2 = x1.astype(mx.float32), x2.astype(mx.float32)
-    lengths = [mx.sqrt(mx.sum(mx.square(each), axis=axis)) for each in (x1, x2)]
+    lengths = [mx.sqrt(mx.sum(mx.square(array), axis=axis)) for array in (x1, x2)]
     least = mx.maximum(lengths[0] * lengths[1], constant(eps, x1))
     return (mx.sum(x1 * x2, axis=axis) / least).astype(dtype)
 

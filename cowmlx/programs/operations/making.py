@@ -158,7 +158,10 @@ def row(
 
 def example(*inputs: str | None, **attributes: Any) -> Example:
     """Return an example: a text for each input, of float32 if it has no dtype, then attributes."""
-    texts = [f"float32{each}" if each and each.startswith("[") else each for each in inputs]
+    texts = [
+        f"float32{operand}" if operand and operand.startswith("[") else operand
+        for operand in inputs
+    ]
     return Example(tuple(texts), attributes)
 
 
@@ -207,7 +210,7 @@ def shaped(
         more: as :func:`row` takes it.
     """
     name, inputs = inputs_of(signature)
-    places = [each.name for each in inputs]
+    places = [operand.name for operand in inputs]
     apply = function or getattr(mx, name)
     if isinstance(differentiable, bool):
         differentiable = places if differentiable else ()

@@ -53,15 +53,19 @@ def _normalization(
             limits(inputs, attributes)
         rules.require_dtype("x", x, FLOATS)
         rules.require_rank("x", x, 1)
-        given = {place: each for place, each in zip(names, inputs, strict=True) if each is not None}
-        for place, each in given.items():
-            rules.require_dtype(place, each, FLOATS)
+        given = {
+            place: operand
+            for place, operand in zip(names, inputs, strict=True)
+            if operand is not None
+        }
+        for place, operand in given.items():
+            rules.require_dtype(place, operand, FLOATS)
             if place != "x" and not (
-                len(each.shape) == 1 and rules.equal(each.shape[0], x.shape[-1])
+                len(operand.shape) == 1 and rules.equal(operand.shape[0], x.shape[-1])
             ):
                 why = f"{place} must have the shape ({x.shape[-1]})"
-                raise rules.shapes_refused([x.shape, each.shape], why)
-        return rules.spec(x.shape, promote([each.dtype for each in given.values()]))
+                raise rules.shapes_refused([x.shape, operand.shape], why)
+        return rules.spec(x.shape, promote([operand.dtype for operand in given.values()]))
 
     def compute(*arrays: Any, **attributes: Any) -> mx.array:
         return function(*arrays, **attributes)
@@ -180,9 +184,9 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -> Spec:
 
 def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -> mx.array:
     dtype = mx.result_type(mx.result_type(q, k), v)
-    q, k, v = (each.astype(dtype) for each in (q, k, v))
+    q, k, v = (array.astype(dtype) for array in (q, k, v))
     if q.shape[-1] == 0:  # of no features all scores are 0, as of one that is 0
-        q, k = (mx.zeros((*each.shape[:3], 1), dtype=dtype) for each in (q, k))
+        q, k = (mx.zeros((*array.shape[:3], 1), dtype=dtype) for array in (q, k))
     scale = attributes["scale"]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if k.shape[2] == 0 or 0 in q.shape or v.shape[3] == 0:

@@ -162,7 +162,7 @@ def _einsum_letters(inputs: Sequence[Any], subscripts: str) -> tuple[list[str], 
             f'letters for each of {len(inputs)} inputs, such as "ij,jk->ik"',
         )
     if not arrow:
-        right = "".join(sorted(each for each in set(left) - {","} if left.count(each) == 1))
+        right = "".join(sorted(letter for letter in set(left) - {","} if left.count(letter) == 1))
     return terms, right
 
 
@@ -176,7 +176,7 @@ def _einsum(*inputs: Any, **attributes: Any) -> Spec:
         for letter, length in zip(term, given.shape, strict=True):
             if not rules.equal(lengths.setdefault(letter, length), length):
                 raise rules.shapes_refused(
-                    [each.shape for each in inputs],
+                    [operand.shape for operand in inputs],
                     f"{letter!r} is {lengths[letter]} and {length}, must be equal",
                 )
     if len(set(right)) < len(right) or not set(right) <= set(lengths):
@@ -201,7 +201,7 @@ def _einsum_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     if any(operand.size == 0 for operand in operands):  # mlx has no gradient of an empty diagonal
         terms, right = _einsum_letters(operands, attributes["subscripts"])
         lengths = _lengths(operands, terms)
-        return mx.zeros([lengths[each] for each in right], operands[0].dtype)
+        return mx.zeros([lengths[letter] for letter in right], operands[0].dtype)
     return mx.einsum(attributes["subscripts"].replace(" ", ""), *operands)
 
 

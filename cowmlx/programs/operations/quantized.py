@@ -51,7 +51,7 @@ def _with_elements(
     """Return ``compute``, with zeros for inputs without elements: mlx divides by their number."""
 
     def function(*arrays: Any, **attributes: Any) -> mx.array:
-        if all(each is None or each.size for each in arrays):
+        if all(operand is None or operand.size for operand in arrays):
             return compute(*arrays, **attributes)
         specs = [None if array is None else described(array) for array in arrays]
         found: Any = infer(*specs, **attributes)
@@ -85,7 +85,7 @@ def _quantize_arrays(w: Any, /, **attributes: Any) -> list[mx.array]:
     # mlx takes a whole number of 32 elements, which an odd number of groups of 16 is not.
     rows = w.reshape(-1, w.shape[-1])
     rows = mx.concatenate([rows, mx.zeros_like(rows[:1])])
-    return [each[:-1].reshape(*w.shape[:-1], -1) for each in mx.quantize(rows, **options)]
+    return [array[:-1].reshape(*w.shape[:-1], -1) for array in mx.quantize(rows, **options)]
 
 
 def _unpacked(w: Spec, scales: Spec, biases: Spec | None, attributes: Attributes) -> Shape:

@@ -119,7 +119,7 @@ def _truncated_normal(
 ) -> mx.array:
     if dtype != mx.float64:
         return mx.random.truncated_normal(lower, upper, shape, dtype, key)
-    ends = [math.erf(each / math.sqrt(2)) for each in (lower, upper)]
+    ends = [math.erf(bound / math.sqrt(2)) for bound in (lower, upper)]
     found = _standard_normal(ends[0] + (ends[1] - ends[0]) * _unit(shape, key))
     return mx.clip(found, lower, upper)
 

@@ -207,7 +207,7 @@ class Operation:
         Args:
             given: what a node names, in order; None for an optional input that is left out.
         """
-        whole = len(given) == len(self.inputs) and all(each is not None for each in given)
+        whole = len(given) == len(self.inputs) and all(operand is not None for operand in given)
         if whole and not self.variadic:
             return list(given)
         least = sum(not place.optional for place in self.inputs)

@@ -100,7 +100,6 @@ NUMBERS = tuple(dtype for dtype in DTYPES if dtype != "bool")
 INEXACT = (*FLOATS, "complex64")
 REAL_NUMBERS = (*INTEGERS, *FLOATS)
 BITS_OR_BOOL = ("bool", *INTEGERS)
-SIGNED_NUMBERS = (*SIGNED, *INEXACT)
 
 
 def spec(shape: Iterable[Dim], dtype: str) -> Spec:
@@ -185,8 +184,8 @@ def axes_of(axes: int | tuple[int, ...] | None, rank: int, name: str = "axis") -
 def reduced(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     """Return a shape without axes, or with 1 in their places."""
     if keepdims:
-        return tuple(1 if at in axes else each for at, each in enumerate(shape))
-    return tuple(each for at, each in enumerate(shape) if at not in axes)
+        return tuple(1 if at in axes else length for at, length in enumerate(shape))
+    return tuple(length for at, length in enumerate(shape) if at not in axes)
 
 
 def require_dtype(name: str, given: Spec, accepted: Sequence[str]) -> None:

@@ -66,7 +66,7 @@ def _each(narrow: int, wide: int | None = None) -> Scratch:
 
     def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
         both = [*inputs, *results]
-        has_wide = any(each is not None and each.dtype == "float64" for each in both)
+        has_wide = any(operand is not None and operand.dtype == "float64" for operand in both)
         return (wide if has_wide and wide is not None else narrow) * _largest(both)
 
     return scratch
@@ -81,7 +81,7 @@ def _meeting(least: int, times: int) -> Scratch:
     """
 
     def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
-        width = max(_bytes(each) for each in inputs if each is not None)
+        width = max(_bytes(operand) for operand in inputs if operand is not None)
         return (least + times * width) * _whole(inputs)
 
     return scratch
@@ -148,7 +148,7 @@ def _convolution(name: str) -> Scratch:
 
 def _line(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
     """All windows of the longer line, as long as the shorter."""
-    short = min(_size(each.shape) for each in inputs if each is not None)
+    short = min(_size(operand.shape) for operand in inputs if operand is not None)
     length = _size(results[0].shape)
     return 3 * _bytes(results[0]) * (length * short + length + 2 * short)
 
@@ -175,7 +175,9 @@ def _gathered(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) ->
     """Copies of the matrices that indices pick."""
     batch = _size(results[0].shape[:-2])
     picked = [
-        _size(each.shape[-2:]) for each in inputs[:2] if each is not None and len(each.shape) >= 2
+        _size(operand.shape[-2:])
+        for operand in inputs[:2]
+        if operand is not None and len(operand.shape) >= 2
     ]
     return 2 * _bytes(results[0]) * batch * sum(picked)
 
@@ -194,12 +196,12 @@ def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> i
     left, _, right = text.partition("->")
     terms = left.split(",")
     if "->" not in text:
-        right = "".join(each for each in set(left) - {","} if left.count(each) == 1)
+        right = "".join(letter for letter in set(left) - {","} if left.count(letter) == 1)
     sizes: dict[str, int] = {}
     arrays = []
-    for term, each in zip(terms, inputs, strict=True):
-        sizes.update(zip(term, each.shape, strict=True))
-        arrays.append(mx.broadcast_to(mx.array(0.0), each.shape))  # no elements are made of it
+    for term, operand in zip(terms, inputs, strict=True):
+        sizes.update(zip(term, operand.shape, strict=True))
+        arrays.append(mx.broadcast_to(mx.array(0.0), operand.shape))  # no elements are made of it
     path, _ = mx.einsum_path(text, *arrays)
     found = 0
     for step in path:
@@ -208,8 +210,8 @@ def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> i
         kept = set("".join(taken)) & (set(right) | set("".join(terms)))
         terms.append("".join(sorted(kept)))
         # An axis that comes twice in a term goes first; a diagonal needs an index for each element.
-        found += sum(2 * _size(sizes[each] for each in term) for term in taken)
-        found += 2 * _size(sizes[each] for each in kept)
+        found += sum(2 * _size(sizes[letter] for letter in term) for term in taken)
+        found += 2 * _size(sizes[letter] for letter in kept)
     return max(_bytes(results[0]), 4) * found
 
 

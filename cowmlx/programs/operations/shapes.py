@@ -16,10 +16,10 @@ from cowmlx.programs.operations.rules import BITS, mlx_dtype
 def filled(shape: Shape, wanted: Shape, name: str = "shape") -> Shape:
     """Return the wanted shape with its -1 found out."""
     elements = count(shape)
-    unknown = [at for at, each in enumerate(wanted) if each == -1]
+    unknown = [at for at, length in enumerate(wanted) if length == -1]
     if len(unknown) > 1:
         raise rules.value_refused(name, text_of(wanted), "a shape with one -1 at most")
-    known = count(each for each in wanted if each != -1)
+    known = count(length for length in wanted if length != -1)
     if unknown:
         rest = divided(elements, known)
         if rest is None:
@@ -63,7 +63,7 @@ def _squeeze(shape: Shape, attributes: Attributes) -> Shape:
     axis = attributes["axis"]
     if axis is None:
         # A name may be 1 in one run and not in another, so it stays: _settled_axes.
-        return tuple(each for each in shape if each != 1)
+        return tuple(length for length in shape if length != 1)
     axes = rules.axes_of(axis, len(shape))
     for each in axes:
         if shape[each] != 1:
@@ -75,7 +75,7 @@ def _settled_axes(inputs: list[Any], attributes: Attributes) -> Attributes:
     """Return attributes of squeeze with the axes that have a length of 1 in every run."""
     if attributes["axis"] is not None:
         return attributes
-    return {"axis": tuple(at for at, each in enumerate(inputs[0].shape) if each == 1)}
+    return {"axis": tuple(at for at, length in enumerate(inputs[0].shape) if length == 1)}
 
 
 def _squeeze_array(a: mx.array, axis: Any) -> mx.array:

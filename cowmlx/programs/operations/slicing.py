@@ -157,7 +157,7 @@ def _dynamic_slice_arrays(array: Any, starts: Any, /, **attributes: Any) -> mx.a
     rows, shape = array.shape[: array.ndim - len(size)], array.shape[array.ndim - len(size) :]
     axes = _axes_given(attributes, starts.size, len(size))
     if not axes:
-        return array[(..., *(slice(0, each) for each in size))]
+        return array[(..., *(slice(0, length) for length in size))]
     if 0 in size:
         return mx.zeros((*rows, *size), dtype=array.dtype)
     where = _starts(starts, shape, size, axes)
@@ -190,7 +190,7 @@ def _slice_update_arrays(array: Any, update: Any, starts: Any, /, **attributes: 
         return array
     axes = _axes_given(attributes, starts.size, array.ndim)
     if not axes:
-        parts = tuple(slice(0, each) for each in update.shape)
+        parts = tuple(slice(0, length) for length in update.shape)
         return mx.slice_update(array, update, mx.zeros((1,), mx.int32), (0,)) if parts else update
     where = _starts(starts, array.shape, update.shape, axes)
     return mx.slice_update(array, update, where, axes)
@@ -303,7 +303,7 @@ def _plane(shape: Shape, attributes: Attributes) -> tuple[Shape, Dim]:
         raise shapes_refused([shape], "it must have 2 dimensions or more")
     pair = (attributes["axis1"], attributes["axis2"])
     rows, columns = axes_of(pair, len(shape), "axis1 and axis2")
-    rest = tuple(each for at, each in enumerate(shape) if at not in (rows, columns))
+    rest = tuple(length for at, length in enumerate(shape) if at not in (rows, columns))
     return rest, _length(shape, shape[rows], shape[columns], attributes["offset"])
 
 

@@ -88,7 +88,7 @@ def _traced(
     """
     if not shapes:  # mlx ends the process
         return []
-    there = [at for at, each in enumerate(arrays) if each is not None]
+    there = [at for at, array in enumerate(arrays) if array is not None]
 
     def zeros(*given: mx.array) -> list[mx.array]:
         return [mx.zeros(*shape) for shape in shapes]
@@ -99,8 +99,8 @@ def _traced(
     def rows(inputs: Sequence[mx.array], axes: Axes) -> tuple[list[mx.array], list[int]]:
         given: Arrays = [None] * len(arrays)
         places: list[int | None] = [None] * len(arrays)
-        for at, each, axis in zip(there, inputs[:-1], axes[:-1], strict=True):
-            given[at], places[at] = each, axis
+        for at, operand, axis in zip(there, inputs[:-1], axes[:-1], strict=True):
+            given[at], places[at] = operand, axis
         assert axes[-1] is not None
         found = compute(given, places, inputs[-1].shape[axes[-1]])
         return found, [0] * len(found)
@@ -139,14 +139,14 @@ def _one_by_one(
             limit=MAX_ROWS,
         )
     moved = [
-        each if axis is None else mx.moveaxis(each, axis, 0)
-        for each, axis in zip(given, axes, strict=True)
+        operand if axis is None else mx.moveaxis(operand, axis, 0)
+        for operand, axis in zip(given, axes, strict=True)
     ]
     found = [
         row.compute(
             [
-                each if axis is None else each[number]
-                for each, axis in zip(moved, axes, strict=True)
+                array if axis is None else array[number]
+                for array, axis in zip(moved, axes, strict=True)
             ],
             attributes,
         )

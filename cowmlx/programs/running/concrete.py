@@ -30,10 +30,13 @@ def _concrete(
     graph: Graph, functions: Mapping[str, Graph], values: Mapping[str, int]
 ) -> Steps[Graph]:
     declared = tuple(
-        replace(each, spec=Spec(evaluate_shape(each.spec.shape, values), each.spec.dtype))
-        for each in graph.declared
+        replace(
+            declaration,
+            spec=Spec(evaluate_shape(declaration.spec.shape, values), declaration.spec.dtype),
+        )
+        for declaration in graph.declared
     )
-    specs = {each.name: each.spec for each in declared}
+    specs = {declaration.name: declaration.spec for declaration in declared}
     specs |= {constant.name: constant.spec for constant in graph.constants.values()}
     found: list[Node] = []
     pace = Pace()

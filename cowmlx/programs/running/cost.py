@@ -63,7 +63,7 @@ class Costs:
         """Return the multiply-adds of a node; of a ``cond``, those of both branches."""
         if isinstance(node.row, Operation):
             if node.row.multiplications is not None:
-                inputs = [None if each is None else specs[each] for each in node.inputs]
+                inputs = [None if input_ is None else specs[input_] for input_ in node.inputs]
                 return node.row.multiplications(inputs, node.attributes)
             return self._of_elements(node, specs)
         inner: Dim = 0
@@ -77,9 +77,9 @@ class Costs:
             for name in node.outputs:
                 found = found + count(specs[name].shape)
         elif node.op not in VIEWS:
-            for each in (*node.inputs, *node.outputs):
-                if each is not None:
-                    found = found + count(specs[each].shape) * self._element
+            for input_ in (*node.inputs, *node.outputs):
+                if input_ is not None:
+                    found = found + count(specs[input_].shape) * self._element
             found = found * _touches(node, specs)
         return found
 
@@ -91,7 +91,7 @@ class Costs:
             for node in graph.needed(graph.outputs):
                 found = self.unrolled_node(node, graph.specs)
                 total += found.nodes
-                before = max((depths.get(each, 0) for each in node.inputs if each), default=0)
+                before = max((depths.get(input_, 0) for input_ in node.inputs if input_), default=0)
                 depths.update(dict.fromkeys(node.outputs, before + found.depth))
             deepest = max((depths.get(name, 0) for name in graph.outputs), default=0)
             self._unrolled[graph.name] = Unrolled(total, deepest)
@@ -101,8 +101,8 @@ class Costs:
         """Return how many nodes a node stands for."""
         inner = [self.unrolled(self._functions[name]) for name in node.functions]
         steps = steps_of(node, specs)
-        nodes = sum(each.nodes for each in inner)
-        depth = max((each.depth for each in inner), default=0)
+        nodes = sum(cost.nodes for cost in inner)
+        depth = max((cost.depth for cost in inner), default=0)
         return Unrolled(1 + steps * nodes, 1 + steps * depth)
 
 
@@ -111,7 +111,7 @@ def _touches(node: Node, specs: Mapping[str, Spec]) -> Dim:
     if node.op in _LOGARITHMIC:
         return _TOUCHES
     if isinstance(node.row, Operation) and node.row.cpu_only:  # matrix decompositions
-        sides = [specs[each].shape[-1:] for each in node.inputs if each is not None]
+        sides = [specs[input_].shape[-1:] for input_ in node.inputs if input_ is not None]
         return max((side for shape in sides for side in shape if isinstance(side, int)), default=1)
     return 1
 
@@ -127,7 +127,7 @@ def _steps(node: Node, specs: Mapping[str, Spec]) -> Dim:
     """Return how many steps a ``scan`` has; 1 for other nodes."""
     if node.op != "scan":
         return 1
-    inputs = [specs[each] for each in node.inputs if each is not None]
+    inputs = [specs[input_] for input_ in node.inputs if input_ is not None]
     return scan_length(inputs, node.attributes)
 
 

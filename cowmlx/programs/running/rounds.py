@@ -110,7 +110,7 @@ class Rounds:
             wanted: the names of the values.
             path: where the call is.
         """
-        names = [each.name for each in graph.declared]
+        names = [declaration.name for declaration in graph.declared]
         values = dict(zip(names, arrays, strict=True))
         arrays.clear()
         stages = self._units.plan(graph, wanted)
@@ -211,7 +211,7 @@ class Rounds:
         together = self._units.together(attributes["body"])
         for number in range(length):
             at = length - 1 - number if attributes["reverse"] else number
-            elements = [each[at] for each in scanned]
+            elements = [scan[at] for scan in scanned]
             found = yield from self._function(
                 attributes["body"], [*carried, *elements, *rest], (*path, number)
             )

@@ -80,7 +80,7 @@ class Tracer:
             arrays: its inputs.
             wanted: the names of the values.
         """
-        names = [each.name for each in graph.declared]
+        names = [declaration.name for declaration in graph.declared]
         scope = Scope(self, graph, dict(zip(names, arrays, strict=True)), (), None)
         return scope.results(graph.needed(wanted), wanted)
 
@@ -176,11 +176,11 @@ class Scope:
     def _compute(self, node: Node) -> None:
         depth = self.depth(node.inputs) + 1
         self._tracer.counted(node, self._graph.name, depth)
-        arrays = [None if each is None else self._value(each) for each in node.inputs]
+        arrays = [None if input_ is None else self._value(input_) for input_ in node.inputs]
         if isinstance(node.row, Operation):
             found = self._operation(node, node.row, arrays)
         else:
-            given = [each for each in arrays if each is not None]
+            given = [operand for operand in arrays if operand is not None]
             found, depth = self._CONTROL[node.op](self, node, given, depth)
         for name, array in zip(node.outputs, found, strict=True):
             self._values[name] = array
@@ -189,7 +189,7 @@ class Scope:
     def _operation(
         self, node: Node, row: Operation, arrays: list[mx.array | None]
     ) -> list[mx.array]:
-        arrays = [laid_out(each) for each in arrays]
+        arrays = [laid_out(operand) for operand in arrays]
         specs = [self._graph.specs[name] for name in node.outputs]
         marker = self._tracer.marker
         results = compute(row, arrays, node.attributes, specs, marker)
@@ -216,7 +216,7 @@ class Scope:
         after = [
             self._is_sound(name, array) for name, array in zip(node.outputs, found, strict=True)
         ]
-        if all(each is None for each in after):
+        if all(value is None for value in after):
             return
         # Not with | and &: mlx's vmap loses rows where the first of two is the same for all.
         bad = mx.array(False)
@@ -244,7 +244,7 @@ class Scope:
         guard: mx.array | None,
     ) -> tuple[list[mx.array], list[int]]:
         graph = self._tracer.function(function)
-        names = [each.name for each in graph.declared]
+        names = [declaration.name for declaration in graph.declared]
         scope = Scope(
             self._tracer,
             graph,
@@ -276,7 +276,7 @@ class Scope:
         for name, holds in zip(names, (predicate, mx.logical_not(predicate)), strict=True):
             guard = holds if self._guard is None else mx.logical_and(self._guard, holds)
             entered = [
-                gated(each, holds) if name_of(each.dtype) in INEXACT else each for each in given
+                gated(array, holds) if name_of(array.dtype) in INEXACT else array for array in given
             ]
             found, deep = self._run(name, entered, depths, (*path, name), guard)
             branches.append(found)
@@ -309,7 +309,7 @@ class Scope:
         deepest = depth
         for number in range(length):
             at = length - 1 - number if attributes["reverse"] else number
-            elements = [each[at] for each in scanned]
+            elements = [scan[at] for scan in scanned]
             found, deep = self._run(
                 attributes["body"],
                 [*carried, *elements, *rest],
@@ -442,11 +442,13 @@ def _gated_rows(
     arrays: tuple[mx.array, mx.array], axes: tuple[int | None, int | None]
 ) -> tuple[mx.array, int]:
     count = next(
-        each.shape[axis] for each, axis in zip(arrays, axes, strict=True) if axis is not None
+        operand.shape[axis] for operand, axis in zip(arrays, axes, strict=True) if axis is not None
     )
     array, holds = (
-        mx.broadcast_to(each, (count, *each.shape)) if axis is None else mx.moveaxis(each, axis, 0)
-        for each, axis in zip(arrays, axes, strict=True)
+        mx.broadcast_to(operand, (count, *operand.shape))
+        if axis is None
+        else mx.moveaxis(operand, axis, 0)
+        for operand, axis in zip(arrays, axes, strict=True)
     )
     return gated(array, holds), 0
 

@@ -54,7 +54,7 @@ class TokenInputs(Inputs):
         tokens, targets = arrays
         for at, (array, dtype) in enumerate(((tokens, mx.int32), (targets, mx.bool_))):
             if array.dtype != dtype:
-                names = [str(each).removeprefix("mlx.core.") for each in (array.dtype, dtype)]
+                names = [str(type_).removeprefix("mlx.core.") for type_ in (array.dtype, dtype)]
                 raise unfit("dtype_mismatch", what, at, NAMES[at], *names)
         shape = list(tokens.shape)
         if len(shape) != 2 or not 2 <= shape[1] <= self._most:
