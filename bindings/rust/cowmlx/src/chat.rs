@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use std::ptr::null;
 
 use crate::error::{Result, check};
-use crate::generation::{Finish, Stats};
 use crate::params::GenerationParams;
+use crate::records::{Finish, Stats};
 use crate::transfer::c_text;
 use crate::{callback, sys};
 

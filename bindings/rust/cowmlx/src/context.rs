@@ -8,31 +8,14 @@ use std::time::Duration;
 
 use crate::chat::{self, Event};
 use crate::error::{Result, Status, check, check_cancel, opened};
-use crate::generation::{self, Generation, Stats, TokenLogprob};
+use crate::generation::{self, Generation, TokenLogprob};
 use crate::later::{LaterPrompt, milliseconds};
 use crate::model::{Model, Token};
 use crate::owner::Owner;
 use crate::params::{ContextParams, GenerationParams};
+use crate::records::Stats;
 use crate::transfer::c_path;
 use crate::{Adapter, callback, sys, transfer};
-
-/// What happens when a context holds as many tokens as it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Overflow {
-    /// A longer prompt is [`ContextFull`](Status::ContextFull), a generation ends.
-    Stop = sys::COW_MLX_OVERFLOW_STOP,
-    /// Those behind the first `keep_tokens` are dropped, a quarter of them at a time, and the
-    /// rest is processed again.
-    Roll = sys::COW_MLX_OVERFLOW_ROLL,
-}
-
-impl From<Overflow> for i32 {
-    fn from(overflow: Overflow) -> i32 {
-        overflow as i32
-    }
-}
 
 /// A context: one sequence of tokens and its cache.
 ///

@@ -9,43 +9,8 @@ use crate::context::Context;
 use crate::error::{Result, check};
 use crate::model::Token;
 use crate::params::GenerationParams;
+use crate::records::{Finish, Stats};
 use crate::{callback, sys, transfer};
-
-/// Why a generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Finish {
-    /// The model gave an end token.
-    Stop,
-    /// A stop text came.
-    StopText,
-    /// `max_tokens` were generated.
-    Length,
-    /// The context window is full.
-    Context,
-    /// It was cancelled.
-    Canceled,
-    /// Its timeout has passed.
-    Timeout,
-    /// A reason that this crate does not know.
-    Other(i32),
-}
-
-impl Finish {
-    /// The reason with this code, unless it is "it has not".
-    pub(crate) fn from_code(code: i32) -> Option<Self> {
-        Some(match code {
-            sys::COW_MLX_FINISH_NONE => return None,
-            sys::COW_MLX_FINISH_STOP => Self::Stop,
-            sys::COW_MLX_FINISH_STOP_TEXT => Self::StopText,
-            sys::COW_MLX_FINISH_LENGTH => Self::Length,
-            sys::COW_MLX_FINISH_CONTEXT => Self::Context,
-            sys::COW_MLX_FINISH_CANCELED => Self::Canceled,
-            sys::COW_MLX_FINISH_TIMEOUT => Self::Timeout,
-            other => Self::Other(other),
-        })
-    }
-}
 
 /// A token, and the natural logarithm of its probability under the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -121,53 +86,6 @@ pub struct Piece {
 impl fmt::Display for Piece {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(&self.text)
-    }
-}
-
-/// Sizes and times of one generation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Of them, taken from the cache.
-    pub reused_tokens: usize,
-    /// An end token counts.
-    pub generated_tokens: usize,
-    /// Until the prompt was processed.
-    pub prompt_seconds: f64,
-    /// From then to the last token.
-    pub generation_seconds: f64,
-    /// From begin to the first token.
-    pub first_token_seconds: f64,
-    /// Bytes, of the process's mlx arrays since its start.
-    pub peak_memory: u64,
-    /// Draft tokens that the model has checked.
-    pub drafted_tokens: usize,
-    /// Those of them that were right.
-    pub accepted_tokens: usize,
-}
-
-impl Stats {
-    /// An empty struct of C, for a call to fill.
-    pub(crate) fn raw() -> sys::cow_mlx_stats {
-        // SAFETY: all zeros is a value of it.
-        let zeros: sys::cow_mlx_stats = unsafe { std::mem::zeroed() };
-        sys::cow_mlx_stats { struct_size: size_of::<sys::cow_mlx_stats>(), ..zeros }
-    }
-
-    pub(crate) fn from_raw(raw: &sys::cow_mlx_stats) -> Self {
-        Self {
-            prompt_tokens: raw.prompt_tokens,
-            reused_tokens: raw.reused_tokens,
-            generated_tokens: raw.generated_tokens,
-            prompt_seconds: raw.prompt_seconds,
-            generation_seconds: raw.generation_seconds,
-            first_token_seconds: raw.first_token_seconds,
-            peak_memory: raw.peak_memory,
-            drafted_tokens: raw.drafted_tokens,
-            accepted_tokens: raw.accepted_tokens,
-        }
     }
 }
 

@@ -23,6 +23,8 @@ pub mod ops;
 mod owner;
 mod params;
 mod program;
+#[rustfmt::skip]
+mod records;
 mod rows;
 mod runtime;
 #[cfg(feature = "stream")]
@@ -37,25 +39,29 @@ pub use array_operators::ArrayOperand;
 pub use attributes::{Dim, Dims, IntList, Ints, Pairs};
 pub use builder::{Function, ProgramBuilder};
 pub use chat::Event;
-pub use context::{CancelHandle, Checkpoint, Context, Overflow};
+pub use context::{CancelHandle, Checkpoint, Context};
 pub use cowmlx_sys as sys;
 pub use element::{Bf16, Complex64, Dtype, Element, F16, Number};
 pub use error::{Error, Result, Status};
-pub use generation::{Finish, Generation, Piece, Stats, TokenLogprob};
+pub use generation::{Generation, Piece, TokenLogprob};
 pub use later::Loading;
 #[cfg(feature = "dlopen")]
 pub use library::load_library;
 pub use library::version;
-pub use model::{Activations, Model, Special, Split, Token};
+pub use model::{Model, Special, Token};
 pub use owner::Owner;
 pub use params::{
     ContextParams, EmbedParams, FitParams, GenerationParams, Grammar, ModelParams, RankParams,
     RunParams, RuntimeParams, TrainingParams,
 };
 pub use program::{Input, Output, Program};
-pub use rows::{Embeddings, Pooling, Scores};
-pub use runtime::{LogLevel, Runtime};
+pub use records::{
+    Activations, Finish, FitEnd, LogLevel, Overflow, Pooling, Split, Stats, TrainingEvent,
+    TrainingEventKind,
+};
+pub use rows::{Embeddings, Scores};
+pub use runtime::Runtime;
 #[cfg(feature = "stream")]
 pub use stream::{EventStream, PieceStream};
-pub use training::{FitEnd, Training, TrainingEvent, TrainingEventKind};
+pub use training::Training;
 pub use value::{Operand, Value, Values};

@@ -16,46 +16,6 @@ use crate::{callback, sys, transfer};
 /// The id of a token.
 pub type Token = i32;
 
-/// What quantized layers do to their inputs before they multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Activations {
-    /// [`Int8`](Self::Int8) where there are quantized weights and kernels, on a CPU; else
-    /// [`Exact`](Self::Exact).
-    Default = sys::COW_MLX_ACTIVATIONS_DEFAULT,
-    /// Nothing: results are mlx's but for rounding.
-    Exact = sys::COW_MLX_ACTIVATIONS_EXACT,
-    /// Groups are rounded to eight bits each: faster, at a loss that is small beside that of
-    /// 4-bit weights.
-    Int8 = sys::COW_MLX_ACTIVATIONS_INT8,
-}
-
-impl From<Activations> for i32 {
-    fn from(activations: Activations) -> i32 {
-        activations as i32
-    }
-}
-
-/// How a model is split between machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Split {
-    /// As a pipeline if its architecture has one, else as tensors.
-    Auto = sys::COW_MLX_SPLIT_AUTO,
-    /// Every machine has a part of each layer.
-    Tensor = sys::COW_MLX_SPLIT_TENSOR,
-    /// Every machine has some of the layers.
-    Pipeline = sys::COW_MLX_SPLIT_PIPELINE,
-}
-
-impl From<Split> for i32 {
-    fn from(split: Split) -> i32 {
-        split as i32
-    }
-}
-
 /// How special tokens, such as `<|end|>`, are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Special(u32);

@@ -3,25 +3,6 @@
 use crate::error::Result;
 use crate::sys;
 
-/// Which hidden states of a text become its embedding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum Pooling {
-    /// The mean of all.
-    Mean = sys::COW_MLX_POOLING_MEAN,
-    /// That of the last token.
-    Last = sys::COW_MLX_POOLING_LAST,
-    /// That of the first token.
-    Cls = sys::COW_MLX_POOLING_CLS,
-}
-
-impl From<Pooling> for i32 {
-    fn from(pooling: Pooling) -> i32 {
-        pooling as i32
-    }
-}
-
 macro_rules! rows {
     ($(#[$about:meta])* $name:ident, $(#[$width_about:meta])* $width:ident) => {
         $(#[$about])*

@@ -7,26 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Result, check, opened};
 use crate::params::RuntimeParams;
+use crate::records::LogLevel;
 use crate::{callback, library, sys, transfer};
-
-/// Levels of log messages, from the rarest to the most frequent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(i32)]
-#[non_exhaustive]
-pub enum LogLevel {
-    /// No messages.
-    Off = sys::COW_MLX_LOG_OFF,
-    /// Works, but not as one would expect.
-    Warning = sys::COW_MLX_LOG_WARNING,
-    /// What was started, loaded, chosen.
-    Info = sys::COW_MLX_LOG_INFO,
-}
-
-impl From<LogLevel> for i32 {
-    fn from(level: LogLevel) -> i32 {
-        level as i32
-    }
-}
 
 pub(crate) type Log = dyn Fn(LogLevel, &str) + Send + Sync;
 

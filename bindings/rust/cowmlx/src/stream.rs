@@ -22,9 +22,10 @@ use crate::chat::{self, Event};
 use crate::context::CancelHandle;
 use crate::context::Context;
 use crate::error::{Error, Result, Status};
-use crate::generation::{self, Finish, Piece, Pieces, Stats};
+use crate::generation::{self, Piece, Pieces};
 use crate::model::Token;
 use crate::params::GenerationParams;
+use crate::records::{Finish, Stats};
 
 impl Context<'_> {
     /// As [`begin`](Self::begin), as a stream: the prompt is processed behind it too. An error of
