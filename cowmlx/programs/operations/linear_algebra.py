@@ -33,6 +33,7 @@ from cowmlx.programs.operations.matrices import (
 )
 from cowmlx.programs.operations.row import Attribute, Attributes, Example, Operation, Spec
 from cowmlx.programs.operations.rules import FLOATS, promote
+from cowmlx.programs.operations.sums import total
 
 
 def _solve_shape(inputs: Sequence[Any]) -> Spec:
@@ -108,15 +109,15 @@ def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
     """Return the norms of vectors, which may lie along several axes."""
     size = mx.abs(a)
     if ord is None or ord == 2:
-        return mx.sqrt(mx.sum(mx.square(size), axis=axis, keepdims=keepdims))
+        return mx.sqrt(total(mx.square(size), axis=axis, keepdims=keepdims))
     if ord == float("inf"):
         return mx.max(size, axis=axis, keepdims=keepdims)
     if ord == 0:
-        return mx.sum((size != 0).astype(a.dtype), axis=axis, keepdims=keepdims)
+        return total((size != 0).astype(a.dtype), axis=axis, keepdims=keepdims)
     if ord == 1:
-        return mx.sum(size, axis=axis, keepdims=keepdims)
+        return total(size, axis=axis, keepdims=keepdims)
     power = mx.array(ord, dtype=a.dtype)
-    return mx.power(mx.sum(mx.power(size, power), axis=axis, keepdims=keepdims), 1 / power)
+    return mx.power(total(mx.power(size, power), axis=axis, keepdims=keepdims), 1 / power)
 
 
 def _det(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:

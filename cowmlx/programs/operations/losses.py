@@ -8,7 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.operations import elementary, rules
+from cowmlx.programs.operations import elementary, rules, sums
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
 from cowmlx.programs.operations.making import cast, constant, example, inputs_of, row
@@ -30,8 +30,8 @@ def reduction_of(default: str) -> Attribute:
 def reduce_losses(losses: mx.array, attributes: Attributes) -> list[mx.array]:
     """Return the losses, or their mean or sum."""
     if attributes["reduction"] == "mean":
-        return [mx.mean(losses)]
-    return [mx.sum(losses) if attributes["reduction"] == "sum" else losses]
+        return [sums.mean(losses)]
+    return [sums.total(losses) if attributes["reduction"] == "sum" else losses]
 
 
 def reduced_spec(losses: Spec, attributes: Attributes) -> list[Spec]:

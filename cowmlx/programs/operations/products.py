@@ -16,6 +16,7 @@ from cowmlx.programs.operations.indices import INDICES, Check, safe, taken
 from cowmlx.programs.operations.making import PAIR, cast, constant, example, row, shaped
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Spec
 from cowmlx.programs.operations.rules import SMALL_FLOATS, promote
+from cowmlx.programs.operations.sums import total
 
 
 def product_shape(left: Shape, right: Shape) -> Shape:
@@ -305,7 +306,7 @@ ROWS = (
         "The product of vectors along an axis, with a's complex conjugate.",
         "out = sum over k of conj(a[k]) b[k]",
         [example("[2,3]", "[3]"), example("[3,2]", "[3,2]", axis=-2), example("[2,0]", "[2,0]")],
-        lambda a, b, axis: mx.sum(mx.conjugate(a) * b, axis=axis),
+        lambda a, b, axis: total(mx.conjugate(a) * b, axis=axis),
         accepted=rules.INEXACT,
         meets=True,
         attributes=(Attribute("axis", "axis", -1, "The axis, counted from the end."),),

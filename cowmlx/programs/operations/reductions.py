@@ -10,7 +10,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, count
-from cowmlx.programs.operations import elementary, rules
+from cowmlx.programs.operations import elementary, rules, sums
 from cowmlx.programs.operations.making import Result, example, moving, row, same, truth
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import DTYPES, inexact, mlx_dtype, name_of
@@ -189,6 +189,7 @@ ROWS = (
         summed,
         "The sum along axes; of nothing it is 0. Integers below 32 bits and bool become 32 bits.",
         "out = sum over axes of a",
+        function=sums.total,
         aliases="reduce_sum",
     ),
     reduction(
@@ -229,6 +230,7 @@ ROWS = (
         inexact,
         "The mean along axes; of nothing nan.",
         "out = sum over axes of a / count",
+        function=sums.mean,
         aliases="reduce_mean average",
     ),
     reduction(
@@ -238,6 +240,7 @@ ROWS = (
         "out = sum over axes of (a - mean)^2 / (count - ddof)",
         accepted=rules.REAL,
         attributes=(_DDOF,),
+        function=sums.variance,
         aliases="variance",
     ),
     reduction(
@@ -247,6 +250,7 @@ ROWS = (
         "out = sqrt(var)",
         accepted=rules.REAL,
         attributes=(_DDOF,),
+        function=sums.deviation,
     ),
     reduction(
         "median",
