@@ -113,7 +113,7 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
     both = [*arrays, *eager]
     if any(math.prod(max(side, 1) for side in each.shape) > SMALL for each in both):
         return
-    numbers = [each for each in case["attributes"].values() if isinstance(each, float)]
+    numbers = [each for each in case["attributes"].values() if type(each) in (int, float)]
     if "float16" in {each.dtype for each in both} and max(map(abs, numbers), default=0) > 1e4:
         return  # infinite where it is computed with
     alone = len(arrays) == 1
@@ -124,6 +124,10 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
         for key, each in case["attributes"].items()
         if key != "indices"
     }
+    if name == "rope" and max(map(abs, numbers), default=0) > 1e4:
+        return  # angles of which float32 has no digits behind the point
+    if name == "binary_cross_entropy" and kinds != {"range"}:
+        return  # sums of losses of both signs
     if name == "norm" and 0 < float(attributes.get("ord") or 1) < 0.1:
         return  # a root that enlarges all rounding
     if name in ("cummax", "cummin") and not inexact:
@@ -150,6 +154,9 @@ def _reference(session: Session, case: Case, arrays: list[Array], eager: list[Ar
             continue  # a step on the way may be too large
         if found.dtype in INEXACT:
             rounding = max([ROUNDING[found.dtype], *least]) * 4
+            if found.dtype == "float32":
+                with np.errstate(over="ignore"):
+                    other = np.real(other).astype(np.float32)
             what = parts_differ(found.numbers, np.asarray(other), rounding)
         else:
             with np.errstate(all="ignore"), warnings.catch_warnings():
