@@ -56,5 +56,5 @@ func text(_ guess: Int = 2048, _ fill: Fill<CChar>) throws(CowMLXError) -> Strin
 
 /// The JSON that a call gives.
 func json(_ guess: Int = 4096, _ fill: Fill<CChar>) throws(CowMLXError) -> JSONValue {
-  try JSONValue.parse(text(guess, fill))
+  try JSONValue(parsing: text(guess, fill))
 }

@@ -180,21 +180,21 @@ public final class Adapter: Sendable {
     handle = Handle(raw, parent: model) { api.adapter_free($0) }
   }
 
+  /// Frees the adapter now instead of with its last reference. It lives until no context uses it.
+  public func close() async { await handle.close() }
+}
+
+extension Model {
   /// Loads an adapter's folder: `adapter_config.json` and `adapters.safetensors`.
   ///
   /// - Parameter scale: strength: 1 as it was trained, 0 without effect.
-  public static func load(
-    _ path: String, for model: Model, scale: Float = 1
-  ) async throws -> Adapter {
-    let path = try CText("Adapter.load", "path", path)
-    let raw = try await model.call { (model) throws(CowMLXError) in
+  public func adapter(_ path: String, scale: Float = 1) async throws -> Adapter {
+    let path = try CText("Model.adapter", "path", path)
+    let raw = try await call { (model) throws(CowMLXError) in
       var raw: Int32 = 0
       try check(api.adapter_load(model, path.start, scale, &raw))
       return raw
     }
-    return Adapter(raw, of: model)
+    return Adapter(raw, of: self)
   }
-
-  /// Frees the adapter now instead of with its last reference. It lives until no context uses it.
-  public func close() async { await handle.close() }
 }

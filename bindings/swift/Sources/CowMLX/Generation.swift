@@ -37,7 +37,7 @@ public struct Generation: AsyncSequence, Sendable {
   let prompt: [Token]
   let params: GenerationParams
   let onProgress: (@Sendable (Int, Int) -> Bool)?
-  private let ended = Locked<Finish?>(nil)
+  private let ended = Locked((finish: Finish?.none, last: Token?.none))
 
   init(
     _ context: Context, _ prompt: [Token], _ params: GenerationParams,
@@ -48,7 +48,9 @@ public struct Generation: AsyncSequence, Sendable {
   }
 
   /// Why the generation has ended; nil as long as it has not.
-  public var finish: Finish? { ended.withLock { $0 } }
+  public var finish: Finish? { ended.withLock { $0.finish } }
+  /// The last token: at the end, the end token that has no piece.
+  public var lastToken: Token? { ended.withLock { $0.last } }
 
   public func makeAsyncIterator() -> Iterator { Iterator(generation: self) }
 
@@ -74,9 +76,9 @@ public struct Generation: AsyncSequence, Sendable {
     let listener = onProgress.map(PromptListener.init)
     let hasLogprobs = params.logprobs != 0
     let taker: Taker<Piece> = { [ended] context in
-      var finish: Finish?
-      var piece = try takePiece(context, &finish)
-      if let finish { ended.withLock { $0 = finish } }
+      var (finish, last) = (Finish?.none, Token?.none)
+      var piece = try takePiece(context, &finish, &last)
+      ended.withLock { [finish, last] in $0 = (finish, last) }
       if hasLogprobs, piece != nil {
         piece?.alternatives = try await blocking { () throws(CowMLXError) in
           try mostProbable(context)
@@ -84,7 +86,7 @@ public struct Generation: AsyncSequence, Sendable {
       }
       return Taken(element: piece, isLast: piece == nil, isCanceled: finish == .canceled)
     }
-    ended.withLock { $0 = nil }
+    ended.withLock { $0 = (nil, nil) }
     return try await Loop(context, "Context.generate", listener, taker) { (handle) throws(CowMLXError) in
       try params.withRaw { (raw) throws(CowMLXError) in
         listener?.hear(of: &raw)
@@ -123,9 +125,11 @@ extension Context {
   ) async throws {
     let listener = onProgress.map(PromptListener.init)
     try await cancelable { (context) throws(CowMLXError) in
-      try params.withRaw { (raw) throws(CowMLXError) in
-        listener?.hear(of: &raw)
-        try check(api.context_begin(context, tokens, tokens.count, &raw))
+      try named("Context.begin") { () throws(CowMLXError) in
+        try params.withRaw { (raw) throws(CowMLXError) in
+          listener?.hear(of: &raw)
+          try check(api.context_begin(context, tokens, tokens.count, &raw))
+        }
       }
     }
   }
@@ -133,8 +137,10 @@ extension Context {
   /// The next piece of a generation that `begin` has begun; nil after the last one.
   public func next() async throws -> Piece? {
     try await cancelable { (context) throws(CowMLXError) in
-      var finish: Finish?
-      return try takePiece(context, &finish)
+      var (finish, last) = (Finish?.none, Token?.none)
+      return try named("Context.next") { () throws(CowMLXError) in
+        try takePiece(context, &finish, &last)
+      }
     }
   }
 }
@@ -157,7 +163,9 @@ final class PromptListener: Sendable {
 }
 
 /// Takes the next piece; nil at the end, which has a reason.
-private func takePiece(_ context: Int32, _ finish: inout Finish?) throws(CowMLXError) -> Piece? {
+private func takePiece(
+  _ context: Int32, _ finish: inout Finish?, _ last: inout Token?
+) throws(CowMLXError) -> Piece? {
   var raw = cow_mlx_piece()
   raw.struct_size = MemoryLayout<cow_mlx_piece>.size
   var isDone = false
@@ -167,6 +175,7 @@ private func takePiece(_ context: Int32, _ finish: inout Finish?) throws(CowMLXE
     return status
   }
   finish = Finish(code: raw.finish)
+  last = raw.token >= 0 ? raw.token : nil
   if isDone { return nil }
   let logprob = raw.logprob.isNaN ? nil : raw.logprob
   return Piece(text: text, token: raw.token, logprob: logprob, alternatives: [], finish: finish)

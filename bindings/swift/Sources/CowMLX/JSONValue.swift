@@ -91,9 +91,10 @@ extension JSONValue: CustomStringConvertible {
     return String(decoding: data, as: UTF8.self)
   }
 
-  static func parse(_ text: String) throws(CowMLXError) -> JSONValue {
+  /// The value of a JSON text.
+  public init(parsing text: String) throws(CowMLXError) {
     do {
-      return try JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))
+      self = try JSONDecoder().decode(JSONValue.self, from: Data(text.utf8))
     } catch {
       throw .refused(COW_MLX_EINVAL, "JSONValue", "invalid_json", "the text is not JSON: \(error)")
     }

@@ -5,6 +5,7 @@ final class SchemaDecoder: Decoder {
   fileprivate let probe: SchemaProbe
   private let guides: [String: SchemaGuide]
   private var properties: [JSONSchema.Property] = []
+  fileprivate var optionals: Set<String> = []
   fileprivate var single: JSONSchema?
 
   init(_ probe: SchemaProbe, _ guides: [String: SchemaGuide]) {
@@ -64,10 +65,15 @@ private struct SchemaProperties<Key: CodingKey>: KeyedDecodingContainerProtocol 
 
   func contains(_ key: Key) -> Bool { true }
 
-  func decodeNil(forKey key: Key) -> Bool { false }
+  /// Whoever asks this accepts a property that is absent, as the standard library does for optional numbers.
+  func decodeNil(forKey key: Key) -> Bool {
+    decoder.optionals.insert(key.stringValue)
+    return false
+  }
 
   func decode<Value: Decodable>(_ type: Value.Type, forKey key: Key) throws -> Value {
-    try decoder.record(type, key.stringValue, isRequired: true)
+    let isRequired = !decoder.optionals.contains(key.stringValue)
+    try decoder.record(type, key.stringValue, isRequired: isRequired)
     return try decoder.probe.sample(of: type)
   }
 

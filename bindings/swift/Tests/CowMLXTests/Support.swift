@@ -52,3 +52,19 @@ final class Folder: Sendable {
 
   deinit { try? FileManager.default.removeItem(atPath: path) }
 }
+
+/// What callbacks have heard.
+final class Heard<Element: Sendable>: @unchecked Sendable {
+  private let lock = NSLock()
+  private var elements: [Element] = []
+
+  func add(_ element: Element) { lock.withLock { elements.append(element) } }
+  var all: [Element] { lock.withLock { elements } }
+}
+
+/// Another error than was expected.
+struct Unexpected: Error, CustomStringConvertible {
+  let description: String
+
+  init(_ error: (any Error)?) { description = error.map { "\($0)" } ?? "no error" }
+}
