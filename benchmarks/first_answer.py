@@ -136,7 +136,9 @@ def published_crates(packages: Path, home: Path) -> None:
 def environment(packages: Path, home: Path) -> Iterator[dict[str, str]]:
     """What the user's programs see: an empty home, and registries that have the packages."""
     published_crates(packages, home)
-    tools = [Path(found).parent for tool in ("go", "cargo") if (found := shutil.which(tool))]
+    tools = [
+        Path(tool_path).parent for tool in ("go", "cargo") if (tool_path := shutil.which(tool))
+    ]
     path = os.pathsep.join([*map(str, tools), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"])
     rustup = os.environ.get("RUSTUP_HOME") or str(Path.home() / ".rustup")
     kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}

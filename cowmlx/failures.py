@@ -63,11 +63,11 @@ _PLACE = "_cowmlx_place"
 def translate(error: BaseException) -> BaseException:
     """Return the error to report for an exception: a failure of the system, if one caused it."""
     for link in _chain(error):
-        found = link if isinstance(link, _KEPT) else of_system(link)
-        if found is not None:
-            if isinstance(found, _NOTED):
-                seen.add(type(found))
-            return found
+        failure = link if isinstance(link, _KEPT) else of_system(link)
+        if failure is not None:
+            if isinstance(failure, _NOTED):
+                seen.add(type(failure))
+            return failure
     if isinstance(error, OSError):  # unforeseen, but of the system
         return InputOutput(_text(error))
     return error
@@ -88,9 +88,9 @@ def of_system(error: BaseException) -> CowMlxError | None:
         return None
     text = _text(error)
     if isinstance(error, _OF_MLX) or type(error) is Exception:
-        found = device_failures.of_text(text.partition(": ")[2])
-        if found is not None:
-            return found
+        failure = device_failures.of_text(text.partition(": ")[2])
+        if failure is not None:
+            return failure
     lowered = text.lower()
     number = getattr(error, "errno", None)
     speaks = isinstance(error, _SPEAKING) or type(error) is Exception or _is_panic(error)
@@ -125,11 +125,11 @@ def kept(error: BaseException) -> CowMlxError:
     To raise a kept error, raise another copy of it: raising adds frames. The given error drops its
     frames, too.
     """
-    found = translate(error)
-    if isinstance(found, CowMlxError):
-        made = type(found).__new__(type(found))
-        made.args = found.args
-        made.__dict__.update(found.__dict__)
+    failure = translate(error)
+    if isinstance(failure, CowMlxError):
+        made = type(failure).__new__(type(failure))
+        made.args = failure.args
+        made.__dict__.update(failure.__dict__)
     else:
         try:
             made = CowMlxError(place(error))
@@ -163,16 +163,16 @@ def reraise_shortage(error: BaseException) -> None:
 
     Another try may succeed.
     """
-    found = translate(error)
-    if isinstance(found, _SYSTEM):
-        raise found from error
+    failure = translate(error)
+    if isinstance(failure, _SYSTEM):
+        raise failure from error
 
 
 def of_import(error: ImportError, what: str) -> CowMlxError:
     """Return the error for a required package, or for software made of it."""
-    found = translate(error)
-    if isinstance(found, (OutOfMemory, InputOutput)):
-        return found
+    failure = translate(error)
+    if isinstance(failure, (OutOfMemory, InputOutput)):
+        return failure
     if isinstance(error, ModuleNotFoundError):
         message = (
             f"the Python in {sys.prefix} has no package {error.name!r}; install {what} there, or "

@@ -118,8 +118,8 @@ class _Reader:
 
     def skip(self, at: int) -> int:
         """Return where white space ends."""
-        found = _SPACE.match(self._text, at)
-        return at if found is None else found.end()
+        spaces = _SPACE.match(self._text, at)
+        return at if spaces is None else spaces.end()
 
     def value(self, at: int, depth: int) -> Generator[None, None, tuple[Any, int]]:
         """Return the value that begins at a place, and where it ends."""
@@ -127,12 +127,12 @@ class _Reader:
             part = self._text[at : at + size]
             _check_depth(part, MAX_DEPTH - depth)
             try:
-                found, end = self._decode(part)
+                decoded, end = self._decode(part)
             except json.JSONDecodeError:  # it may be longer
                 continue
             if end < len(part) or at + end == len(self._text):
                 yield from self._rest(end + ENTRY)
-                return found, at + end
+                return decoded, at + end
         opening = self._text[at : at + 1]
         if opening == "[":
             return (yield from self._list(at + 1, depth + 1))
@@ -147,24 +147,24 @@ class _Reader:
             yield
 
     def _list(self, at: int, depth: int) -> Generator[None, None, tuple[list[Any], int]]:
-        found: list[Any] = []
+        items: list[Any] = []
         at = self.skip(at)
         if self._text[at : at + 1] == "]":
-            return found, at + 1
+            return items, at + 1
         alone = at  # up to here elements are read one by one
         while True:
             several, comma = self._several(at, depth) if at >= alone else ([], at + SLICE)
             if several:
-                found += several
+                items += several
                 yield from self._rest(comma - at)
                 at = self.skip(comma + 1)
                 continue
             alone = max(alone, comma)
             value, at = yield from self.value(at, depth)
-            found.append(value)
+            items.append(value)
             at = self.skip(at)
             if self._text[at : at + 1] == "]":
-                return found, at + 1
+                return items, at + 1
             at = self._expect(",", at)
 
     def _several(self, at: int, depth: int) -> tuple[list[Any], int]:
@@ -183,20 +183,20 @@ class _Reader:
             return [], comma
 
     def _object(self, at: int, depth: int) -> Generator[None, None, tuple[Any, int]]:
-        found: list[tuple[str, Any]] = []
+        pairs: list[tuple[str, Any]] = []
         at = self.skip(at)
         if self._text[at : at + 1] == "}":
-            return self._pairs(found), at + 1
+            return self._pairs(pairs), at + 1
         while True:
             if self._text[at : at + 1] != '"':
                 message = "Expecting property name enclosed in double quotes"
                 raise json.JSONDecodeError(message, self._text, at)
             name, at = self._decode(self._text, at)
             value, at = yield from self.value(self._expect(":", self.skip(at)), depth)
-            found.append((name, value))
+            pairs.append((name, value))
             at = self.skip(at)
             if self._text[at : at + 1] == "}":
-                return self._pairs(found), at + 1
+                return self._pairs(pairs), at + 1
             at = self._expect(",", at)
 
     def _expect(self, delimiter: str, at: int) -> int:

@@ -14,15 +14,15 @@ def modules_of(network: Module) -> list[Module]:
 
     ``named_modules`` flattens a tree of names, which takes ten times as long.
     """
-    found: list[Module] = []
+    modules: list[Module] = []
     waiting = [network]
     while waiting:
         module = waiting.pop()
-        found.append(module)
+        modules.append(module)
         for value in module.values():
             if isinstance(value, (dict, list)):
                 _collect(value, waiting)
-    return found
+    return modules
 
 
 def _collect(value: Any, to: list[Module]) -> None:

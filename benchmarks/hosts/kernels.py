@@ -36,12 +36,12 @@ MODULE = kernels.module()
 def best(compute) -> float:
     """Return the least seconds of a call."""
     mx.eval(compute())
-    found, end = [], time.perf_counter() + SECONDS
-    while len(found) < 3 or time.perf_counter() < end:
+    times, end = [], time.perf_counter() + SECONDS
+    while len(times) < 3 or time.perf_counter() < end:
         begun = time.perf_counter()
         mx.eval(compute())
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        times.append(time.perf_counter() - begun)
+    return min(times)
 
 
 def report(kernel: str, rows: int, seconds: float, **more) -> None:

@@ -245,8 +245,12 @@ def all_numbers() -> str:
 
 def ten_numbers() -> str:
     """README.md's table, and one picture."""
-    found = {line.what: line for line in lines()}
-    chosen = [found[what]._replace(what=label) for what, label in TEN.items() if what in found]
+    rows_by_name = {line.what: line for line in lines()}
+    chosen = [
+        rows_by_name[what]._replace(what=label)
+        for what, label in TEN.items()
+        if what in rows_by_name
+    ]
     return "\n".join(
         [
             f"The same model on the same machine ({_machine(_report('decode'))}):",

@@ -150,14 +150,14 @@ def parameters(network: Module) -> dict[str, mx.array | Rowwise]:
     """Return the parameters of a network by their names, in mlx's own form."""
     from mlx.utils import tree_flatten
 
-    found: dict[str, mx.array | Rowwise] = dict(tree_flatten(network.parameters()))
+    tree: dict[str, mx.array | Rowwise] = dict(tree_flatten(network.parameters()))
     for path, module in network.named_modules():
         if isinstance(module, InBlocks):
             for name in BLOCKED:
                 full = f"{path}.{name}" if path else name
-                if full in found:
-                    found[full] = module.rowwise(name)
-    return found
+                if full in tree:
+                    tree[full] = module.rowwise(name)
+    return tree
 
 
 def takes(module: Any, axes: int) -> bool:

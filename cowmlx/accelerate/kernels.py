@@ -41,35 +41,35 @@ def module() -> ModuleType:
     Raises:
         RuntimeError: there are no kernels.
     """
-    found, why = _found()
-    if found is None:
+    loaded, why = _found()
+    if loaded is None:
         raise RuntimeError(f"there are no kernels: {why}")
-    return found
+    return loaded
 
 
 def instruction_set() -> str | None:
     """Return the name of the instruction set in use, or None without kernels."""
-    found = _found()[0]
-    return None if found is None else found.instruction_set()
+    loaded = _found()[0]
+    return None if loaded is None else loaded.instruction_set()
 
 
 def threads() -> int | None:
     """Return how many threads kernels compute with, or None without kernels."""
-    found = _found()[0]
-    return None if found is None else found.threads()
+    loaded = _found()[0]
+    return None if loaded is None else loaded.threads()
 
 
 def set_threads(count: int) -> None:
     """Bound the threads; 0: as many as processors the process may use."""
-    found = _found()[0]
-    if found is not None:
-        found.set_threads(min(count, 2**31 - 1))
+    loaded = _found()[0]
+    if loaded is not None:
+        loaded.set_threads(min(count, 2**31 - 1))
 
 
 def mlx_types() -> tuple[type, ...]:
     """Return the types of mlx's objects and of the kernels': their objects hold mlx's memory."""
     modules = [mx, module()] if available() else [mx]
-    values = [value for found in modules for value in vars(found).values()]
+    values = [value for loaded in modules for value in vars(loaded).values()]
     return tuple(value for value in values if type(value) is type(mx.array))
 
 
@@ -86,20 +86,20 @@ def _found() -> tuple[ModuleType | None, str]:
     if chosen and chosen not in NAMES:
         return None, f'{SETTING} is "{chosen}"; it can be {", ".join(NAMES[:-1])} or {OFF}'
     try:
-        found = importlib.import_module(_MODULE)
+        loaded = importlib.import_module(_MODULE)
     except ImportError as error:
         return None, _why_missing(error)
     version: str = mx.__version__  # type: ignore[attr-defined]
-    if version != found.MLX_VERSION:
-        return None, f"they were made for mlx {found.MLX_VERSION}, and mlx {version} is installed"
-    if not found.takes(mx.array([])):
+    if version != loaded.MLX_VERSION:
+        return None, f"they were made for mlx {loaded.MLX_VERSION}, and mlx {version} is installed"
+    if not loaded.takes(mx.array([])):
         return None, f"they were made with another nanobind than mlx {version}"
     try:
-        found.select(chosen)
+        loaded.select(chosen)
     except ValueError as error:
-        usable = ", ".join(found.instruction_sets())
+        usable = ", ".join(loaded.instruction_sets())
         return None, f'{SETTING} is "{chosen}", but {error}; it can run {usable}'
-    return found, ""
+    return loaded, ""
 
 
 def _why_missing(error: ImportError) -> str:

@@ -147,11 +147,11 @@ def shared(dims: int, base: float | None, freqs: mx.array | None, scale: float) 
         scale: by which positions are multiplied.
     """
     key = (dims, base, scale, id(freqs) if freqs is not None else None)
-    found = _kinds.get(key)
+    tables = _kinds.get(key)
     # The array that is kept prevents another from getting its identity.
-    if found is not None and (freqs is None or _same(found[1], freqs)):
+    if tables is not None and (freqs is None or _same(tables[1], freqs)):
         _kinds.move_to_end(key)
-        return found[0]
+        return tables[0]
     if freqs is None:
         half = dims // 2
         steps = mx.arange(0, -half, -1, dtype=mx.float32)

@@ -274,7 +274,7 @@ def _locked(descriptor: int) -> bool | None:
 
 def _is_at(descriptor: int, path: str) -> bool:
     try:
-        found = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(found, os.fstat(descriptor))
+    return os.path.samestat(status, os.fstat(descriptor))

@@ -112,14 +112,14 @@ class Reader:
 
     def _read_header(self) -> None:
         try:
-            found = os.fstat(self._descriptor)
+            status = os.fstat(self._descriptor)
         except OSError as exc:
             raise self._unreadable(exc) from exc
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
             raise InputOutput(f"cannot read {self.path}: it is {what}", file=self.path)
         self._file = FileIO(self._descriptor, closefd=False)
-        size = found.st_size
+        size = status.st_size
         if size < 8:
             raise self.bad(f"it has {size} bytes")
         prefix = self._take(0, 8)

@@ -100,8 +100,8 @@ def _read_npy(path: str) -> Any:
         rest = size - 8 - width - length
         if needed != rest or needed > _MAX_BYTES:
             raise bad(f"{shape} of {name} takes {needed} bytes, and there are {rest}")
-        found = array_of(file.read(needed), name, shape[::-1] if columns else shape)
-    return found.transpose() if columns else found
+        array = array_of(file.read(needed), name, shape[::-1] if columns else shape)
+    return array.transpose() if columns else array
 
 
 def _header(text: bytes, bad: Any) -> tuple[str, bool, tuple[int, ...]]:

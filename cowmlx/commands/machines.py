@@ -19,7 +19,7 @@ ROOM = 1.3  # times its part of the weights that a rank takes while it loads
 
 def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, dict[str, Any]]:
     """Measure each worker; returns its facts or its problem by address."""
-    found: dict[str, dict[str, Any]] = {}
+    rates: dict[str, dict[str, Any]] = {}
     for address in workers:
         others = [other for other in workers if other != address]
         try:
@@ -27,16 +27,16 @@ def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, di
             numeric = socket.gethostbyname(host)
             way = measuring.measure(address, numeric, secret, seconds, others)
         except (CowMlxError, OSError) as error:
-            found[address] = {"problem": str(error)}
+            rates[address] = {"problem": str(error)}
             continue
-        found[address] = {
+        rates[address] = {
             "milliseconds": round(way.milliseconds, 3),
             "megabytes_per_second": round(way.megabytes, 1),
             "free_memory": way.facts.get("memory"),
             "processors": way.facts.get("processors"),
             "reached": way.reached,
         }
-    return found
+    return rates
 
 
 def _split(folder: Path, size: int) -> dict[str, Any]:
@@ -79,26 +79,26 @@ def check(arguments: argparse.Namespace) -> int:
         secret = handshake.read_secret(arguments.secret_file)
     except CowMlxError as error:
         raise CommandError(str(error), 2) from None
-    found = _measured(arguments.workers, secret, arguments.timeout)
+    rates = _measured(arguments.workers, secret, arguments.timeout)
     model: dict[str, Any] | None = None
     if arguments.model is not None:
         try:
             model = _split(arguments.model, len(arguments.workers) + 1)
         except CowMlxError as error:
             model = {"problem": str(error)}
-    free = {"local": {"free_memory": measuring.free_memory()}, **found}
+    free = {"local": {"free_memory": measuring.free_memory()}, **rates}
     short = [
         name
         for name, facts in free.items()
         if model is not None and 0 < (facts.get("free_memory") or 0) < model.get("needed", 0)
     ]
     if arguments.json:
-        print(json.dumps({"workers": found, "model": model, "too_small": short}, indent=1))
+        print(json.dumps({"workers": rates, "model": model, "too_small": short}, indent=1))
     else:
-        _print_report(found, model)
+        _print_report(rates, model)
         for name in short:
             print(f"{name} has too little memory for its part")
-    bad = any("problem" in facts for facts in found.values()) or "problem" in (model or {})
+    bad = any("problem" in facts for facts in rates.values()) or "problem" in (model or {})
     return 1 if bad or short else 0
 
 

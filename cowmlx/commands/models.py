@@ -21,7 +21,7 @@ def models(arguments: argparse.Namespace) -> None:
     origin.require_python()
     from cowmlx.host.library import HostError, Library
 
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     with Library(installation.library()) as library:
         for path in _folders(arguments.folder):
             show_progress(f"looking at {path}")
@@ -30,11 +30,11 @@ def models(arguments: argparse.Namespace) -> None:
             except HostError as error:  # an unfinished download
                 facts = {"name": os.path.basename(path), "path": path, "loads": False}
                 facts["problem"] = {"message": error.message}
-            found.append({**facts, **_fits(facts)})
+            rows.append({**facts, **_fits(facts)})
     if arguments.json:
-        write(json.dumps(found, indent=1) + "\n")
-    elif found:
-        write(_table(found))
+        write(json.dumps(rows, indent=1) + "\n")
+    elif rows:
+        write(_table(rows))
     else:
         write("no models; name folders, or download one: hf download ORG/NAME\n")
 
@@ -43,21 +43,21 @@ def _folders(given: list[str]) -> list[str]:
     """Return folders that may be models: the cache's entries, given ones, and folders in them."""
     from cowmlx.folders import places
 
-    found = []
+    folders = []
     cache = places.cache()
     if os.path.isdir(cache):
-        found = [os.path.join(cache, name) for name in sorted(os.listdir(cache))]
-        found = [path for path in found if os.path.basename(path).startswith("models--")]
+        folders = [os.path.join(cache, name) for name in sorted(os.listdir(cache))]
+        folders = [path for path in folders if os.path.basename(path).startswith("models--")]
     for folder in given:
         folder = places.resolved(folder)
         if not os.path.isdir(folder):
             raise CommandError(f"no such directory: {folder}")
         if _is_model(folder):
-            found.append(folder)
+            folders.append(folder)
             continue
         inner = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
-        found += [path for path in inner if _is_model(path)]
-    return found
+        folders += [path for path in inner if _is_model(path)]
+    return folders
 
 
 def _is_model(path: str) -> bool:

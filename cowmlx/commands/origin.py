@@ -76,13 +76,13 @@ def pins() -> dict[str, str]:
             lines = metadata.requires("cowmlx") or []
     except (metadata.PackageNotFoundError, OSError, ValueError, KeyError):
         return {}
-    found = {}
+    versions = {}
     for line in lines:
         pin = _PIN.match(line)
         other = re.search(r"sys_platform\s*==\s*[\"'](\w+)[\"']", line)
         if pin and "extra" not in line and (not other or sys.platform == other[1]):
-            found[normal(pin[1])] = pin[2]
-    return found
+            versions[normal(pin[1])] = pin[2]
+    return versions
 
 
 def normal(name: str) -> str:
@@ -103,10 +103,10 @@ def require_python() -> None:
 def python_lack() -> str:
     """Return which Python this is and what it lacks; "" if nothing."""
     try:
-        found = importlib.util.find_spec("mlx.core")  # any folder of the name mlx is a package
+        spec = importlib.util.find_spec("mlx.core")  # any folder of the name mlx is a package
     except ModuleNotFoundError:
-        found = None
-    return "" if found else f"this is {sys.executable or 'a Python'}, which has no mlx"
+        spec = None
+    return "" if spec else f"this is {sys.executable or 'a Python'}, which has no mlx"
 
 
 def own_python() -> Path | None:

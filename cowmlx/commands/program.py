@@ -66,16 +66,16 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _arrays(name: str | None, path: str) -> dict[str, Any]:
     """Return the arrays of a file by the names of inputs."""
-    found = array_files.read(path)
-    if not isinstance(found, dict):
+    arrays = array_files.read(path)
+    if not isinstance(arrays, dict):
         if name is None:
             raise CommandError(f"{path} holds one array: say which input it is, as NAME={path}")
-        return {name: found}
+        return {name: arrays}
     if name is None:
-        return found
-    if name not in found:
+        return arrays
+    if name not in arrays:
         raise CommandError(f"{path} has no array {name!r}")
-    return {name: found[name]}
+    return {name: arrays[name]}
 
 
 def _give(results: dict[str, Any], outputs: list[str]) -> None:
@@ -102,8 +102,8 @@ def _read(path: str) -> Program:
 
 def _named(entry: str) -> tuple[str | None, str]:
     """Split ``NAME=FILE``; a file alone has no name."""
-    name, found, path = entry.partition("=")
-    return (name, path) if found else (None, entry)
+    name, separator, path = entry.partition("=")
+    return (name, path) if separator else (None, entry)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -27,11 +27,11 @@ def validate(arguments: argparse.Namespace) -> None:
     from cowmlx.networks.wiring.outline import Outline
 
     folder = _folder(arguments)
-    found = wired_folder.problems(folder)
-    if found:
-        rest = len(found) - _MAX_PROBLEMS
+    problems = wired_folder.problems(folder)
+    if problems:
+        rest = len(problems) - _MAX_PROBLEMS
         more = [f"and {rest} more problems"] if rest > 0 else []
-        raise CommandError("\n".join(found[:_MAX_PROBLEMS] + more))
+        raise CommandError("\n".join(problems[:_MAX_PROBLEMS] + more))
     outline = Outline(wired_folder.read(folder))
     write(
         f"{folder}: {outline.blocks:,} blocks and {outline.parameters:,} parameters, "

@@ -121,13 +121,13 @@ class ChatSplitter:
                     self._begun = True
                     yield from self._say(text)
                     return
-            found = self._format.first(text)
-            if found is None:
+            start = self._format.first(text)
+            if start is None:
                 border = _space_before(text, len(text) - self._format.overlap(text))
                 self._held = text[border:]
                 yield from self._say(text[:border])
                 return
-            at, marker = found
+            at, marker = start
             kind = self._meaning(marker)
             border = at if kind == self._kind else _space_before(text, at)
             if kind == self._kind and marker == self._format.tool_start:

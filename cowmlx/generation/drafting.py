@@ -47,13 +47,13 @@ class PromptLookup:
 
     def draft(self, tokens: list[int], count: int, number: int) -> list[int]:
         """Return the tokens that followed the longest run that occurred before."""
-        found = None
+        place = None
         self._learn(tokens[:-1])
         for length in range(min(LONGEST, len(tokens)), SHORTEST - 1, -1):
-            found = self._after.get(tuple(tokens[-length:]))
-            if found is not None:
+            place = self._after.get(tuple(tokens[-length:]))
+            if place is not None:
                 break
-        return tokens[found : found + count] if found is not None else []
+        return tokens[place : place + count] if place is not None else []
 
     def _learn(self, tokens: list[int]) -> None:
         """Note every run but those at the end of the sequence."""

@@ -29,10 +29,10 @@ class StopMatcher:
         """Return the text that can be emitted now."""
         text = self._held + text
         self._held = ""
-        found = [position for stop in self._stops if (position := text.find(stop)) >= 0]
-        if found:
+        places = [position for stop in self._stops if (position := text.find(stop)) >= 0]
+        if places:
             self.stopped = True
-            return text[: min(found)]
+            return text[: min(places)]
         border = len(text) - max(_overlap(text, stop) for stop in self._stops)
         self._held = text[border:]
         return text[:border]

@@ -151,10 +151,10 @@ class _MarkerTokens:
     def of(cls, model: Model, marker: bytes) -> _MarkerTokens:
         """Return those of a model, found once."""
         # The vocabulary is the tokenizer's, and the same whatever adapter a model has.
-        found: _MarkerTokens = model.tokenizer.remembered.once(
+        markers: _MarkerTokens = model.tokenizer.remembered.once(
             ("tokens of a marker", marker), lambda: cls(model, marker)
         )
-        return found
+        return markers
 
     def running_over(self, tail: bytes, spaces_too: bool) -> list[int]:
         """Return the tokens that, behind a tail, would end the marker and go on.

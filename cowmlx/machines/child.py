@@ -119,11 +119,11 @@ def _place() -> str:
 
 def _paths() -> list[str]:
     """Return this process's folders of modules: a host in Python may have others."""
-    found, room = [], _MAX_PATHS
+    paths, room = [], _MAX_PATHS
     for path in dict.fromkeys(sys.path):
         if os.path.isabs(path) and os.path.exists(path) and (room := room - len(path)) > 0:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def python(prefix: str) -> str:

@@ -97,13 +97,13 @@ def versions() -> dict[str, str]:
 
     from cowmlx.generated import constants
 
-    found = {"libcowmlx": constants.VERSION}
+    known = {"libcowmlx": constants.VERSION}
     for package in ("mlx", "mlx-lm"):
         try:
-            found[package] = metadata.version(package)
+            known[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "none"
-    return found
+            known[package] = "none"
+    return known
 
 
 def difference(own: dict[str, str], other: Any) -> str:

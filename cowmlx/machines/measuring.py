@@ -35,8 +35,8 @@ def free_memory() -> int:
     try:
         if sys.platform.startswith("linux"):
             with open("/proc/meminfo", encoding="ascii") as file:
-                found = dict(line.split(":", 1) for line in file)
-            return int(found["MemAvailable"].split()[0]) << 10
+                fields = dict(line.split(":", 1) for line in file)
+            return int(fields["MemAvailable"].split()[0]) << 10
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, KeyError):
         return 0

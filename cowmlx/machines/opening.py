@@ -141,14 +141,14 @@ class Opening:
         """Find the workers' addresses: looking a name up blocks, so the first rank does it."""
         where = [handshake.parse_address(dialled.address, "workers") for dialled in self._diallings]
         names = sorted({host for host, _ in where if not handshake.is_numeric(host)})
-        found: dict[str, str] = {}
+        addresses: dict[str, str] = {}
         if names:
             self._start_first()
             self.group.post({"op": "find", "names": names})
             yield from self._until(lambda: "found" in self._facts, until)
-            found = self._facts["found"]
+            addresses = self._facts["found"]
         for dialling, (host, port) in zip(self._diallings, where, strict=True):
-            numeric = found.get(host, host) if isinstance(found, dict) else host
+            numeric = addresses.get(host, host) if isinstance(addresses, dict) else host
             if isinstance(numeric, str) and handshake.is_numeric(numeric):
                 dialling.found_at(numeric, port)
 

@@ -163,7 +163,7 @@ def is_light(name: str) -> bool:
         source = _source(current)
         if _HEAVY.search(source):
             return False
-        waiting += [found.decode() for found in _RELATIVE.findall(source)]
+        waiting += [relative.decode() for relative in _RELATIVE.findall(source)]
     return True
 
 
@@ -197,10 +197,10 @@ def version() -> str:
     """Return the installed version of mlx-lm, or an empty string."""
     try:
         with open(os.path.join(package_folder(), "_version.py"), encoding="utf-8") as file:
-            found = re.search(r"__version__\s*=\s*[\"']([^\"']+)", file.read())
+            match = re.search(r"__version__\s*=\s*[\"']([^\"']+)", file.read())
     except (OSError, Unsupported):
         return ""
-    return found.group(1) if found else ""
+    return match.group(1) if match else ""
 
 
 def _utils() -> str:

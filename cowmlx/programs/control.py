@@ -278,9 +278,9 @@ def _cond(inputs: Sequence[Spec], then: Graph, otherwise: Graph) -> list[Spec]:
     _require_predicate("its first input", inputs[0])
     for branch in (then, otherwise):
         _require_taken(branch, inputs[1:])
-    found = _results(then)
-    _require_alike(otherwise, _results(otherwise), f"those of {shown(then.name)}", found)
-    return found
+    specs = _results(then)
+    _require_alike(otherwise, _results(otherwise), f"those of {shown(then.name)}", specs)
+    return specs
 
 
 def _while(inputs: Sequence[Spec], condition: Graph, body: Graph) -> list[Spec]:
@@ -320,18 +320,18 @@ def _scan(inputs: Sequence[Spec], body: Graph, attributes: Attributes) -> list[S
             )
     elements = [Spec(spec.shape[1:], spec.dtype) for spec in scanned]
     _require_taken(body, [*inputs[:carries], *elements, *inputs[carries + sequences :]])
-    found = _results(body)
-    if len(found) < carries:
+    specs = _results(body)
+    if len(specs) < carries:
         raise OperationError(
             "conflict",
-            f"{shown(body.name)} has {len(found)} results, must have the {carries} carries or more",
+            f"{shown(body.name)} has {len(specs)} results, must have the {carries} carries or more",
             accepted=f"{carries} or more results",
         )
-    _require_alike(body, found[:carries], "the carries", list(inputs[:carries]))
+    _require_alike(body, specs[:carries], "the carries", list(inputs[:carries]))
     length = scan_length(inputs, attributes)
-    for spec in found[carries:]:
+    for spec in specs[carries:]:
         dimensions.check_shape((length, *spec.shape))
-    return found[:carries] + [Spec((length, *each.shape), each.dtype) for each in found[carries:]]
+    return specs[:carries] + [Spec((length, *each.shape), each.dtype) for each in specs[carries:]]
 
 
 def _results(function: Graph) -> list[Spec]:

@@ -274,13 +274,13 @@ def count(shape: Iterable[Dim]) -> Dim:
 
 def names_of(shape: Iterable[Dim]) -> set[str]:
     """Return the names that a shape has."""
-    found: set[str] = set()
+    names: set[str] = set()
     for dimension in shape:
         if isinstance(dimension, Symbolic):
             for atom in {atom for atoms, _ in dimension.terms for atom in atoms}:
                 inner = atom.dividend
-                found |= {atom.name} if inner is None else names_of([inner])
-    return found
+                names |= {atom.name} if inner is None else names_of([inner])
+    return names
 
 
 def text_of(shape: Shape) -> str:
@@ -333,33 +333,35 @@ class _Reader:
     def sum(self, depth: int) -> Dim:
         """Read a sum of products."""
         negative = self._next("-")
-        found = self._product(depth)
-        found = -found if negative else found
+        total = self._product(depth)
+        total = -total if negative else total
         while sign := self._next("+", "-"):
             other = self._product(depth)
-            found = found + other if sign == "+" else found - other
-        return found
+            total = total + other if sign == "+" else total - other
+        return total
 
     def _product(self, depth: int) -> Dim:
-        found = self._factor(depth)
+        product = self._factor(depth)
         while sign := self._next("*", "//"):
             other = self._factor(depth)
             if sign == "*":
-                found = found * other
+                product = product * other
             elif other == 0:
                 raise _NoDimensionError
             else:
-                found = found // other if isinstance(found, Symbolic) else _quotient(found, other)
-        return found
+                product = (
+                    product // other if isinstance(product, Symbolic) else _quotient(product, other)
+                )
+        return product
 
     def _factor(self, depth: int) -> Dim:
         if depth > MAX_DEPTH or not self._tokens:
             raise _NoDimensionError
         if self._next("("):
-            found = self.sum(depth + 1)
+            inner = self.sum(depth + 1)
             if not self._next(")"):
                 raise _NoDimensionError
-            return found
+            return inner
         token = self._tokens.pop()
         if token.isascii() and token.isdigit() and len(token) <= 10:
             return int(token)

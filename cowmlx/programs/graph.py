@@ -117,12 +117,12 @@ class Graph:
     def needed(self, wanted: Iterable[str]) -> list[Node]:
         """Return the nodes that values depend on, in order."""
         names = set(wanted)
-        found = []
+        nodes = []
         for node in reversed(self.nodes):
             if not names.isdisjoint(node.outputs):
-                found.append(node)
+                nodes.append(node)
                 names.update(name for name in node.inputs if name is not None)
-        return found[::-1]
+        return nodes[::-1]
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class Library:
 
         The program itself is among them as "".
         """
-        found: set[str] = set()
+        users: set[str] = set()
         for graph in (*self.functions.values(), self.main):
-            if any(node.op in kinds or found & set(node.functions) for node in graph.nodes):
-                found.add(graph.name)
-        return found
+            if any(node.op in kinds or users & set(node.functions) for node in graph.nodes):
+                users.add(graph.name)
+        return users

@@ -29,7 +29,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
         ProgramError: a value that is missing, unknown or out of range, or shapes that cannot meet.
     """
     library = form.library
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "inputs": _specs(input_ for input_ in form.inputs if not input_.parameter),
         "parameters": [
             {
@@ -48,7 +48,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
         "functions": [],
     }
     for graph in library.functions.values():
-        found["functions"].append(
+        described["functions"].append(
             {
                 "name": graph.name,
                 "inputs": _specs(graph.declared),
@@ -58,11 +58,11 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
         )
     if dimensions is not None:
         values = _checked(form, dimensions)
-        found["run"] = {
+        described["run"] = {
             "dimensions": dict(dimensions),
             **_run((yield from concrete(library, values)), form, values),
         }
-    return found
+    return described
 
 
 def _names(form: Form) -> set[str]:
@@ -116,11 +116,11 @@ def _run(library: Library, form: Form, values: Mapping[str, int]) -> dict[str, A
 
 
 def _nodes(graph: Graph) -> Steps[list[dict[str, Any]]]:
-    found = []
+    rows = []
     pace = Pace()
     for node in graph.nodes:
         yield from pace.rest()
-        found.append(
+        rows.append(
             {
                 "name": node.name,
                 "op": node.op,
@@ -128,7 +128,7 @@ def _nodes(graph: Graph) -> Steps[list[dict[str, Any]]]:
                 "outputs": [{"name": name, **_spec(graph.specs[name])} for name in node.outputs],
             }
         )
-    return found
+    return rows
 
 
 def _specs(given: Iterable[Declared | Output]) -> list[dict[str, Any]]:

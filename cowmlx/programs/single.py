@@ -57,8 +57,8 @@ def prepare(name: str, attributes: str | None) -> Prepared:
 def _prepared(name: str, attributes: str | None) -> Prepared:
     row = find(name)
     given = {} if attributes is None else text.read(attributes, "attributes_json")
-    found = attributes_of(row, given)
-    names = sorted(names_in(row, found))
+    checked = attributes_of(row, given)
+    names = sorted(names_in(row, checked))
     if names:
         raise ProgramError(
             "wrong_type",
@@ -67,7 +67,7 @@ def _prepared(name: str, attributes: str | None) -> Prepared:
             value=shown(names[0]),
             accepted="numbers",
         )
-    return Prepared(row, found)
+    return Prepared(row, checked)
 
 
 _known = lru_cache(MAX_KNOWN)(_prepared)
@@ -83,15 +83,17 @@ def _results(
     """
     row = prepared.row
     specs = [None if type_ is None else Spec(type_[0], name_of(type_[1])) for type_ in types]
-    found = row.infer(specs, prepared.attributes)
-    for spec in found:
+    inferred = row.infer(specs, prepared.attributes)
+    for spec in inferred:
         if gpu and spec.dtype == "float64":
             raise Unsupported(
                 f"{row.name} gives float64, which a GPU does not have",
                 op=row.name,
                 dtypes="float64",
             )
-    return found, made_by(row.name, found) + scratch_of(row.name, specs, prepared.attributes, found)
+    return inferred, made_by(row.name, inferred) + scratch_of(
+        row.name, specs, prepared.attributes, inferred
+    )
 
 
 def apply(

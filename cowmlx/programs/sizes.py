@@ -53,7 +53,7 @@ def substituted(shape: Shape, values: Mapping[str, int]) -> Shape:
 def _substituted(dimension: Dim, values: Mapping[str, int]) -> Dim:
     if not isinstance(dimension, Symbolic) or not names_of([dimension]) & set(values):
         return dimension
-    found: Dim = 0
+    total: Dim = 0
     for atoms, factor in dimension.terms:
         product: Dim = factor
         for atom in atoms:
@@ -61,8 +61,8 @@ def _substituted(dimension: Dim, values: Mapping[str, int]) -> Dim:
                 product = product * (_substituted(atom.dividend, values) // atom.divisor)
             else:
                 product = product * values.get(atom.name, named(atom.name))
-        found = found + product
-    return found
+        total = total + product
+    return total
 
 
 def _unfit(name: str, shape: Shape, sizes: tuple[int, ...], why: str) -> ProgramError:

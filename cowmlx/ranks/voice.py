@@ -123,11 +123,11 @@ def end(code: int) -> NoReturn:
 
 def _found(names: list[str]) -> dict[str, str]:
     """Return the IPv4 addresses of names that have one."""
-    found = {}
+    held = {}
     for name in names:
         try:
             places = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
         except OSError:
             continue
-        found[name] = str(places[0][4][0])
-    return found
+        held[name] = str(places[0][4][0])
+    return held

@@ -27,8 +27,8 @@ def is_computed(arrays: Sequence[mx.array]) -> bool:
     """Whether arrays have their elements; also if that cannot be known without waiting."""
     if not kernels.available():
         return True
-    found: bool = kernels.module().available(arrays)
-    return found
+    available: bool = kernels.module().available(arrays)
+    return available
 
 
 class Computation:

@@ -143,15 +143,15 @@ class Contexts:
             context.set_model(context.base)
             context.adapter = None
             return
-        found = self._adapters.get(adapter)
-        if found.base is not context.base:
+        loaded = self._adapters.get(adapter)
+        if loaded.base is not context.base:
             raise InvalidArgument(
                 f"adapter {adapter} is of another model than context {handle}",
                 reason="foreign_handle",
                 handle=adapter,
                 kind="adapter",
             )
-        context.set_model(found.adapted)
+        context.set_model(loaded.adapted)
         context.adapter = adapter
 
     def context_logits(self, handle: int) -> mx.array:

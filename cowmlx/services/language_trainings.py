@@ -182,12 +182,12 @@ def export_options(text: str | None) -> dict[str, bool]:
         InvalidArgument: the text is no such object.
     """
     known: dict[str, options.Option] = {"fuse": Flag(False), "dequantize": Flag(False)}
-    found = options.read(options.parse(text or "{}", "options_json"), "options_json", known)
-    if found["dequantize"] and not found["fuse"]:
+    chosen = options.read(options.parse(text or "{}", "options_json"), "options_json", known)
+    if chosen["dequantize"] and not chosen["fuse"]:
         raise InvalidArgument(
             "options_json.dequantize needs options_json.fuse: an adapter has no quantized weights",
             reason="conflict",
             argument="options_json.dequantize",
             other="options_json.fuse",
         )
-    return found
+    return chosen

@@ -185,11 +185,11 @@ class Models:
         }
         from cowmlx.folders import config  # late: a start needs none of it
 
-        told = {
+        state = {
             "license": config.licence(model.path, model.config),
             "sampling": config.sampling(model.path),
         }
-        return {**model.info(), **told, "cache": cache}
+        return {**model.info(), **state, "cache": cache}
 
     @keeps_call
     def model_tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:
@@ -301,8 +301,8 @@ class Models:
     def _hidden_states(self, model: Model) -> HiddenStates:
         from cowmlx.models.embedding import HiddenStates
 
-        found: HiddenStates = model.remembered.once("hidden states", lambda: HiddenStates(model))
-        return found
+        states: HiddenStates = model.remembered.once("hidden states", lambda: HiddenStates(model))
+        return states
 
 
 def _check_flags(flags: int, **known: int) -> None:

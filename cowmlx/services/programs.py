@@ -79,9 +79,9 @@ class Programs:
                 value = self._arrays.value_of(held)
                 while isinstance(value, Submitted) and not value.is_settled:
                     yield None
-            found = self._arrays.get(handle)
-            yield [found]
-            return found
+            array = self._arrays.get(handle)
+            yield [array]
+            return array
         raise ProgramError(
             "wrong_type",
             f"bind has {shown(handle)} for {shown(name)}, must be the handle of an array",

@@ -92,13 +92,13 @@ def rank_steps(
     def finish(pooling: Pooling) -> mx.array:
         last = pooling.result(False)
         if params.answers is None:
-            found = ranking.scores(model.network, last)
+            scores = ranking.scores(model.network, last)
         else:
             chosen = hidden.logits(last)[:, mx.array(params.answers)].astype(mx.float32)
-            found = chosen[:, :1] - chosen[:, 1:]
+            scores = chosen[:, :1] - chosen[:, 1:]
         if not params.normalize:
-            return found
-        return mx.sigmoid(found) if found.shape[-1] == 1 else mx.softmax(found, axis=-1)
+            return scores
+        return mx.sigmoid(scores) if scores.shape[-1] == 1 else mx.softmax(scores, axis=-1)
 
     last = constants.POOLING_LAST
     return (yield from rows_of(hidden, tokens, last, params.batch_tokens, finish))

@@ -178,7 +178,7 @@ def _donated(inputs: Sequence[Held], indices: Sequence[int]) -> list[int]:
     Raises:
         InvalidArgument: there is no such input, or it is no array.
     """
-    found = []
+    donated = []
     for at, index in enumerate(indices):
         if not 0 <= index < len(inputs):
             raise OutOfRange(f"donate[{at}]", index, f"0 to {len(inputs) - 1}")
@@ -191,8 +191,8 @@ def _donated(inputs: Sequence[Held], indices: Sequence[int]) -> list[int]:
                 value=index,
                 accepted="inputs that are arrays",
             )
-        found.append(inputs[index].handle)
-    return found
+        donated.append(inputs[index].handle)
+    return donated
 
 
 def _require_fits(program: Program, specs: Sequence[Spec], wanted: Wanted) -> None:

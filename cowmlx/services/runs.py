@@ -55,9 +55,9 @@ class Inputs:
         if self._lazy:
             yield self._lazy
             self._lazy.clear()
-        found = [value.get() if isinstance(value, Submitted) else value for value in self._values]
+        values = [value.get() if isinstance(value, Submitted) else value for value in self._values]
         self._values.clear()
-        return found
+        return values
 
 
 class ProgramRun(ArrayWork):
@@ -157,9 +157,9 @@ def row_major(array: mx.array) -> mx.array:
     """Return an evaluated array as hosts read it."""
     if _is_row_major(array):
         return array
-    found = mx.contiguous(array)
-    mx.eval(found)
-    return found
+    copy = mx.contiguous(array)
+    mx.eval(copy)
+    return copy
 
 
 def _is_row_major(array: mx.array) -> bool:

@@ -148,12 +148,12 @@ def load(context: Context, path: str) -> Generator[None, None, list[int] | None]
     try:
         key = yield from _key(context)
         _check_key(reader, key)
-        found = _described(reader)
+        described = _described(reader)
         length = _length(reader, context)
         on_ranks = context.model.split is not None
         template = context.sequence.template() if length and not on_ranks else None
         try:
-            _check_layers(reader, template, found, length)
+            _check_layers(reader, template, described, length)
         except Mismatch as mismatch:
             raise reader.bad(str(mismatch)) from None
         yield
@@ -167,7 +167,7 @@ def load(context: Context, path: str) -> Generator[None, None, list[int] | None]
     if tokens and on_ranks:
         return tokens
     filled = {name.removeprefix(_LAYERS): array for name, array in arrays.items()}
-    layers = template.fill({**found, **filled}) if template is not None else []
+    layers = template.fill({**described, **filled}) if template is not None else []
     context.restore(Snapshot(tokens, layers))
     return None
 
@@ -211,10 +211,10 @@ def _check_key(reader: Reader, own: dict[str, str]) -> None:
 def _described(reader: Reader) -> dict[str, Any]:
     """Return the leaves of the layers: scalars, and what is known of arrays."""
     scalars = _parsed(reader, "scalars", dict)
-    found = {name: info for name, info in reader.arrays.items() if name != _TOKENS}
-    if not all(name.startswith(_LAYERS) for name in found):
+    infos = {name: info for name, info in reader.arrays.items() if name != _TOKENS}
+    if not all(name.startswith(_LAYERS) for name in infos):
         raise reader.bad("it has arrays that are of no layer")
-    described = {name.removeprefix(_LAYERS): info for name, info in found.items()}
+    described = {name.removeprefix(_LAYERS): info for name, info in infos.items()}
     if described.keys() & scalars.keys():
         raise reader.bad("it has arrays that are numbers too")
     return {**described, **scalars}

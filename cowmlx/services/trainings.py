@@ -195,8 +195,8 @@ class Trainings:
 
                 data = yield from language.read(trainee, params)
                 assert data is not None
-            found = yield from trainee.training.evaluate(data)
-            return of_evaluation(trainee.training, found, perf_counter() - began)
+            result = yield from trainee.training.evaluate(data)
+            return of_evaluation(trainee.training, result, perf_counter() - began)
 
         self._run(call, handle, trainee, steps())
 
@@ -388,7 +388,7 @@ def _on_lines(
 
 def _parameters(objective: Objective) -> dict[str, mx.array]:
     """Return the parameters, with those that are not trained if the objective reports them."""
-    found: dict[str, mx.array] = (
+    parameters: dict[str, mx.array] = (
         getattr(objective, "all_parameters", None) or objective.parameters()
     )
-    return found
+    return parameters

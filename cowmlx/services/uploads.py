@@ -42,10 +42,10 @@ def at_once(held: Held) -> mx.array | None:
 def _adopt(
     address: int, room: int, let_go: int, shape: tuple[int, ...], dtype: int
 ) -> mx.array | None:
-    found: mx.array | None = kernels.module().adopt(
+    adopted: mx.array | None = kernels.module().adopt(
         address, room, let_go, shape, dtypes.type_of(dtype)
     )
-    return found
+    return adopted
 
 
 class Upload:

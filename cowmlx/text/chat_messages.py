@@ -176,12 +176,12 @@ def doubts(messages: list[dict[str, Any]], names: frozenset[str]) -> dict[Label,
         messages: checked ones.
         names: all names under which the template can find a key.
     """
-    found: dict[Label, str] = {}
+    reasons: dict[Label, str] = {}
     for index, message in enumerate(messages):
         for label, where in _labels(message):
             if label[1] not in names:
-                found.setdefault(label, f"messages[{index}]{where}")
-    return found
+                reasons.setdefault(label, f"messages[{index}]{where}")
+    return reasons
 
 
 def without(messages: list[dict[str, Any]], labels: frozenset[Label]) -> list[dict[str, Any]]:

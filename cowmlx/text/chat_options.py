@@ -234,8 +234,8 @@ def meant(name: str, known: Iterable[str]) -> str:
     """Return a hint at the known name that was probably meant, or ""."""
     from difflib import get_close_matches  # late: only for what is wrong
 
-    found = get_close_matches(name, list(known), 1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    close = get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 class Conversation:

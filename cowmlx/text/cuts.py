@@ -341,8 +341,8 @@ def _isolated(matches: Callable[[str], bool]) -> Step:
 
 def _digits(*, individual: bool) -> Step:
     def step(left: str, right: str) -> Pair | None:
-        found = [unicodedata.category(c).startswith("N") for c in (left, right)]
-        splits = any(found) if individual else found[0] != found[1]
+        numeric = [unicodedata.category(c).startswith("N") for c in (left, right)]
+        splits = any(numeric) if individual else numeric[0] != numeric[1]
         return None if splits else (left, right)
 
     return step

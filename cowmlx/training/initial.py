@@ -38,12 +38,12 @@ def parameters_of(
                 value=shown(name),
                 accepted=accepted,
             )
-    found = {
+    parameters = {
         declaration.name: _begin(declaration, given.get(declaration.name), seed)
         for declaration in declared
     }
-    mx.eval(list(found.values()))
-    return found
+    mx.eval(list(parameters.values()))
+    return parameters
 
 
 def _begin(each: Declared, array: mx.array | None, seed: int) -> mx.array:

@@ -203,24 +203,24 @@ class Optimizer:
         self, gradients: Mapping[str, mx.array], parameters: Mapping[str, mx.array]
     ) -> dict[str, mx.array]:
         """Return the parameters after a step, lazily, and update the state."""
-        found: dict[str, mx.array] = {}
+        states: dict[str, mx.array] = {}
         for optimizer, names in zip(self._optimizers, self._names, strict=True):
             given = {_OWN: {name: gradients[name] for name in names}}
             now = {_OWN: {name: parameters[name] for name in names}}
-            found |= optimizer.apply_gradients(given, now)[_OWN]
-        return {name: found[name] for name in parameters}
+            states |= optimizer.apply_gradients(given, now)[_OWN]
+        return {name: states[name] for name in parameters}
 
     def state(self) -> dict[str, mx.array]:
         """Return the state by names of an optimizer, a parameter and an array of it."""
-        found: dict[str, mx.array] = {}
+        arrays: dict[str, mx.array] = {}
         for at, optimizer in enumerate(self._optimizers):
             for key, value in optimizer.state.items():
                 if key != _OWN:
-                    found[f"{at}.{key}"] = value
+                    arrays[f"{at}.{key}"] = value
                     continue
                 for name, own in value.items():
-                    found |= {f"{at}.{part}:{name}": array for part, array in own.items()}
-        return found
+                    arrays |= {f"{at}.{part}:{name}": array for part, array in own.items()}
+        return arrays
 
     def set_state(self, state: Mapping[str, mx.array]) -> None:
         """Set a state of :meth:`state`.
@@ -320,9 +320,9 @@ def _shared_out(parts: list[Part], names: list[str]) -> list[list[str]]:
     Raises:
         InvalidArgument: a parameter has no optimizer, or an optimizer no parameter.
     """
-    found: list[list[str]] = [[] for _ in parts]
+    shares: list[list[str]] = [[] for _ in parts]
     for name in names:
-        for part, own in zip(parts, found, strict=True):
+        for part, own in zip(parts, shares, strict=True):
             if part.patterns is None or matches(name, part.patterns):
                 own.append(name)
                 break
@@ -330,9 +330,9 @@ def _shared_out(parts: list[Part], names: list[str]) -> list[list[str]]:
             text = f"the parameter {shown(name)} has no optimizer: let the last one have no"
             text += ' "parameters", which means all others'
             raise InvalidArgument(text, reason="missing", argument="optimizer")
-    for at, own in enumerate(found):
+    for at, own in enumerate(shares):
         if not own:
             name = f"optimizer[{at}]"
             text = f"{name} has no parameter: none fits, or an optimizer before it has all"
             raise InvalidArgument(text, reason="missing", argument=f"{name}.parameters")
-    return found
+    return shares

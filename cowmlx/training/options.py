@@ -180,12 +180,12 @@ def read(
                 value=name,
                 accepted=accepted,
             )
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, option in known.items():
         if key in value:
-            found[key] = option.read(value[key], f"{place}.{key}")
+            options[key] = option.read(value[key], f"{place}.{key}")
         elif option.default is REQUIRED:
             raise missing(f"{place}.{key}")
         else:
-            found[key] = list(option.default) if isinstance(option, Pair) else option.default
-    return found
+            options[key] = list(option.default) if isinstance(option, Pair) else option.default
+    return options

@@ -134,10 +134,10 @@ class ProgramObjective:
     def evaluate(self, batch: Sequence[mx.array]) -> tuple[mx.array, mx.array, mx.array]:
         """Return the sum of losses, the targets, and how many are right."""
         results = self._run(self._program, batch, key_of(self._seed, "evaluation"))
-        found = {name: results[at] for name, at in self._outputs.items()}
-        targets = found.get(TARGETS, _rows(batch)).astype(mx.float32)
-        correct = found.get(CORRECT, mx.array(-1)).astype(mx.float32)
-        return widened(found[LOSS]) * targets, targets, correct
+        outputs = {name: results[at] for name, at in self._outputs.items()}
+        targets = outputs.get(TARGETS, _rows(batch)).astype(mx.float32)
+        correct = outputs.get(CORRECT, mx.array(-1)).astype(mx.float32)
+        return widened(outputs[LOSS]) * targets, targets, correct
 
     def _run(
         self, program: Program, batch: Sequence[mx.array], key: mx.array | None
@@ -176,12 +176,12 @@ class ProgramObjective:
             name: [list(array.shape), str(array.dtype)] for name, array in self._parameters.items()
         }
         described: Any = [self._text, self._trained, shapes]
-        found = sha256(json.dumps(described).encode())
+        digest = sha256(json.dumps(described).encode())
         for name, array in self._parameters.items():
             if name not in self._trained and array.size:
                 bits = mx.contiguous(array).reshape(-1).view(mx.uint8)
-                found.update(memoryview(bits))  # type: ignore[arg-type]
-        return found.hexdigest()
+                digest.update(memoryview(bits))  # type: ignore[arg-type]
+        return digest.hexdigest()
 
 
 def _trained(parameters: list[tuple[str, str]], patterns: list[str] | None) -> list[str]:

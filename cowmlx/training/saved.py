@@ -132,12 +132,12 @@ def _are_counts(values: Iterable[object]) -> bool:
 
 def _require_same(wanted: Mapping[str, mx.array], arrays: Mapping[str, Any]) -> None:
     for name, own in wanted.items():
-        found = arrays.get(name)
-        if found is None:
+        array = arrays.get(name)
+        if array is None:
             raise BadFormat(f"it lacks {name!r}")
-        if found.dtype != own.dtype or tuple(found.shape) != tuple(own.shape):
+        if array.dtype != own.dtype or tuple(array.shape) != tuple(own.shape):
             raise BadFormat(
-                f"{name!r} is {found.dtype} of {list(found.shape)}, must be {own.dtype} of "
+                f"{name!r} is {array.dtype} of {list(array.shape)}, must be {own.dtype} of "
                 f"{list(own.shape)}"
             )
     if len(arrays) != len(wanted):

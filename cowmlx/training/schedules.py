@@ -101,11 +101,11 @@ def _joined(value: dict[str, Any], place: str, depth: int) -> Schedule:
 
 def _warmup(value: dict[str, Any], place: str, depth: int) -> Schedule:
     known = {"steps": _STEPS, "init": Number("a number, 0 or more", 0, default=0.0)}
-    found = read(value, place, known, ("name", "then"))
+    options = read(value, place, known, ("name", "then"))
     then = _function_of(rate_of(value.get("then"), f"{place}.then", depth + 1))
     goal: Any = mx.array(then(mx.array(0, mx.uint64))).item()
-    rising = schedulers.linear_schedule(found["init"], goal, found["steps"])
-    return schedulers.join_schedules([rising, then], [found["steps"]])
+    rising = schedulers.linear_schedule(options["init"], goal, options["steps"])
+    return schedulers.join_schedules([rising, then], [options["steps"]])
 
 
 def _function_of(rate: Rate) -> Schedule:

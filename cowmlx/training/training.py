@@ -87,11 +87,11 @@ class Sums:
         if self._first is not None:
             loss, first = self._first
             return widened(loss), first
-        found = {
+        means = {
             name: (gradient / self._targets.astype(gradient.dtype)).astype(self._dtypes[name])
             for name, gradient in self._gradients.items()
         }
-        return self._loss / self._targets, found
+        return self._loss / self._targets, means
 
 
 def clipped(
@@ -288,11 +288,11 @@ class Training:
                 break
             number += 1
             for micro_batch in batch.micro_batches:
-                found = list(self.objective.evaluate(micro_batch))
-                yield from self._computed(found)
-                loss += _number(found[0])
-                targets += int(_number(found[1]))
-                right = _number(found[2])
+                sums = list(self.objective.evaluate(micro_batch))
+                yield from self._computed(sums)
+                loss += _number(sums[0])
+                targets += int(_number(sums[1]))
+                right = _number(sums[2])
                 is_known = is_known and right >= 0
                 correct += right
         if targets <= 0:

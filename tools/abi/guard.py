@@ -76,12 +76,12 @@ def compare(old: Path, new: Path, *options: str) -> str:
 
 def growing(tree: ElementTree.ElementTree) -> dict[str, ElementTree.Element]:
     """The structs that may grow at their end, since they start with their size."""
-    found = {}
+    structs = {}
     for struct in tree.iterfind(".//class-decl"):
         first = struct.find("data-member/var-decl")
         if first is not None and first.get("name") == "struct_size":
-            found[struct.get("name", "")] = struct
-    return found
+            structs[struct.get("name", "")] = struct
+    return structs
 
 
 def as_seen_before(fresh: Path, out: Path) -> None:
@@ -126,16 +126,18 @@ def arguments(signature: Signature) -> list[str]:
 
 def declarations(include: Path) -> dict[str, list[str]]:
     """What functions, callbacks and structs consist of, in order: "type name" each."""
-    found: dict[str, list[str]] = {}
+    declared: dict[str, list[str]] = {}
     for header in headers(include):
-        found |= {one.name: arguments(one.signature) for one in header.functions}
+        declared |= {one.name: arguments(one.signature) for one in header.functions}
         for one in header.declarations:
             if isinstance(one, Struct) and one.members is not None:
-                found[one.name] = [f"{spelled(kind)} {name}" for name, kind in one.members]
+                declared[one.name] = [f"{spelled(kind)} {name}" for name, kind in one.members]
             elif isinstance(one, Alias):
                 function = one.type.function
-                found[one.name] = arguments(function) if function else [f"{spelled(one.type)} type"]
-    return found
+                declared[one.name] = (
+                    arguments(function) if function else [f"{spelled(one.type)} type"]
+                )
+    return declared
 
 
 def recorded_declarations() -> dict[str, list[str]]:
@@ -163,11 +165,11 @@ def declaration_problem(name: str, old: list[str], new: list[str]) -> str:
 def compare_declarations(include: Path) -> list[str]:
     """Raise if a declaration is gone or different; what is merely renamed."""
     old, new = recorded_declarations(), declarations(include)
-    found = [
+    changes = [
         declaration_problem(name, parts, new[name]) if name in new else f"{name} is gone"
         for name, parts in old.items()
     ]
-    if problems := [problem for problem in found if problem]:
+    if problems := [problem for problem in changes if problem]:
         raise Broken("declarations have changed:\n" + "\n".join(problems))
     return [
         f"other names in {name}" for name, parts in old.items() if new[name][: len(parts)] != parts
@@ -176,15 +178,15 @@ def compare_declarations(include: Path) -> list[str]:
 
 def constants(include: Path) -> dict[str, str]:
     """The names and values of all constants of the headers."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for header in headers(include):
         macros = re.findall(
             r"^#define (COW_MLX_\w+) ((?![_\"]).+)$", text_of(header.path), flags=re.M
         )
-        found |= dict(macros)
+        values |= dict(macros)
         for enum in header.enums():
-            found |= {name: str(value) for name, value in enum.values.items()}
-    return found
+            values |= {name: str(value) for name, value in enum.values.items()}
+    return values
 
 
 def recorded_constants() -> dict[str, str]:

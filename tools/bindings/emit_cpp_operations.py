@@ -160,8 +160,8 @@ def type_of(attribute: Attribute) -> str:
     """Return the type of an attribute that is there."""
     if attribute.kind == "choice":
         return table.choice_of(attribute).name
-    found = TYPES[attribute.kind]
-    return LIST if found == "IntList" and not attribute.takes_null else found
+    type_ = TYPES[attribute.kind]
+    return LIST if type_ == "IntList" and not attribute.takes_null else type_
 
 
 def default(attribute: Attribute) -> str:

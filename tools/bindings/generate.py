@@ -167,11 +167,11 @@ def committed(exported: Exported) -> dict[Path, str]:
 
 def dependencies() -> list[str]:
     """Return the requirements of the library, as pyproject.toml has them."""
-    found = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    for requirement in found:
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    for requirement in requirements:
         if not PIN.fullmatch(requirement):
             raise ValueError(f"pyproject.toml: {requirement!r} is not pinned")
-    return found
+    return requirements
 
 
 def runtime_pins() -> str:

@@ -158,8 +158,8 @@ def read_macros(header: Header, text: str) -> None:
 
 def listed(name: str, text: str) -> str:
     """What the list of that name lists."""
-    found = re.search(rf"#define COW_MLX_{name}\(X\)((?:.*\\\n)*.*)", text)
-    return found.group(1) if found else ""
+    match = re.search(rf"#define COW_MLX_{name}\(X\)((?:.*\\\n)*.*)", text)
+    return match.group(1) if match else ""
 
 
 def read_declaration(header: Header, node: c_ast.Node) -> None:
@@ -247,10 +247,10 @@ def signature_of(node: c_ast.FuncDecl) -> Signature:
 
 def summary_of(text: str, name: str) -> str:
     """The first sentence of the comment above a function, or ""."""
-    found = re.search(rf"/\*\*((?:(?!\*/).)*)\*/\s*COW_MLX_API [^;/]*?\b{name}\(", text, flags=re.S)
-    if not found:
+    match = re.search(rf"/\*\*((?:(?!\*/).)*)\*/\s*COW_MLX_API [^;/]*?\b{name}\(", text, flags=re.S)
+    if not match:
         return ""
-    lines = [line.strip().removeprefix("*").strip() for line in found.group(1).splitlines()]
+    lines = [line.strip().removeprefix("*").strip() for line in match.group(1).splitlines()]
     paragraph = " ".join(lines).strip()
     sentence = re.match(r".*?[.;:](?=\s|$)", paragraph)
     return sentence.group(0).rstrip(";:.") + "." if sentence else paragraph

@@ -99,7 +99,7 @@ def read(path: Path, title: str = "") -> Manual:
 def chunks(text: str) -> list[str]:
     """Comments, directives and declarations at the top level, each whole."""
     text = re.sub(r'extern "C" \{|^\}$', "", text, flags=re.M)
-    return [found.group().strip() for found in CHUNK.finditer(text)]
+    return [match.group().strip() for match in CHUNK.finditer(text)]
 
 
 def lines_of(comment: str) -> list[str]:
@@ -151,7 +151,7 @@ def entry_of(text: str, comment: Comment) -> Entry | None:
         rows = [(m["name"], m["value"], plain(m["text"])) for m in ENUMERATOR.finditer(text)]
         return Entry("constants", [row[0] for row in rows], "", comment, rows) if rows else None
     if struct := re.match(r"typedef struct (\w+) \{(.*)\} \w+;", text, re.S):
-        rows = [member(found) for found in MEMBER.finditer(struct[2])]
+        rows = [member(match) for match in MEMBER.finditer(struct[2])]
         return Entry("struct", [struct[1]], "", comment, rows)
     declaration = " ".join(ANNOTATION.sub("", text).removeprefix("COW_MLX_API ").split())
     declaration = declaration.replace("( ", "(")

@@ -62,8 +62,8 @@ def handle_members(public: Header) -> set[str]:
 
 def resolved(name: str, public: Header) -> str:
     """A number's own type, where ``name`` is an alias of it."""
-    found = next((d for d in public.declarations if isinstance(d, Alias) and d.name == name), None)
-    return found.type.name if found and not found.type.function else name.replace("_Bool", "bool")
+    alias = next((d for d in public.declarations if isinstance(d, Alias) and d.name == name), None)
+    return alias.type.name if alias and not alias.type.function else name.replace("_Bool", "bool")
 
 
 def layouts(public: Header) -> list[Layout]:
@@ -121,7 +121,7 @@ def kind_of(name: str, type_: Type, counts: list[str], is_callback: bool) -> tup
 def enumerations(public: Header) -> dict[str, dict[str, int]]:
     """The lists of constants by what their names begin with; "FLAGS" are those of no such name."""
     known = {MACROS + name for name in (*public.statuses, *public.dtypes)}
-    found = {}
+    groups = {}
     for enum in public.enums():
         if not known.isdisjoint(enum.values):
             continue
@@ -134,8 +134,8 @@ def enumerations(public: Header) -> dict[str, dict[str, int]]:
         ]
         prefix = "_".join(shared) + "_"
         group = prefix.removeprefix(MACROS).rstrip("_") or "FLAGS"
-        found[group] = {name.removeprefix(prefix): value for name, value in enum.values.items()}
-    return found
+        groups[group] = {name.removeprefix(prefix): value for name, value in enum.values.items()}
+    return groups
 
 
 def element(type_: Type, public: Header) -> str:

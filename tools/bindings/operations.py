@@ -48,18 +48,18 @@ def families() -> Iterator[tuple[str, Sequence[Operation]]]:
 
 def choices() -> list[Choice]:
     """Return the types of choices, each once."""
-    found: dict[tuple[str, ...], Choice] = {}
+    known: dict[tuple[str, ...], Choice] = {}
     names = {}
     for row in ROWS:
         for attribute in row.attributes:
-            if attribute.kind != "choice" or attribute.choices in found:
+            if attribute.kind != "choice" or attribute.choices in known:
                 continue
             name = MODES.get(row.name, attribute.name.capitalize())
             choice = Choice(name, attribute.choices, attribute.about)
             if names.setdefault(name, choice) is not choice:
                 raise ValueError(f"two types of choices are called {name}: give {row.name} a name")
-            found[attribute.choices] = choice
-    return list(found.values())
+            known[attribute.choices] = choice
+    return list(known.values())
 
 
 def choice_of(attribute: Attribute) -> Choice:

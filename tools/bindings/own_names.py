@@ -180,17 +180,17 @@ def by_rule(name: str, language: str) -> str:
 
 def fields(public: Header) -> list[str]:
     """The fields of all params that a host fills, as C names them."""
-    found = {
+    names = {
         member.name
         for layout in hosts.layouts(public)
         if layout.name.endswith("_params")
         for member in layout.members
         if member.name != "struct_size" and not member.name.endswith(("_count", "user_data"))
     }
-    return sorted(found)
+    return sorted(names)
 
 
 def parameters(public: Header) -> list[str]:
     """The parameters of calls whose names have several words, as C names them."""
-    found = {name for function in public.functions for name, _ in function.signature.params}
-    return sorted(name for name in found if "_" in name and name != "user_data")
+    names = {name for function in public.functions for name, _ in function.signature.params}
+    return sorted(name for name in names if "_" in name and name != "user_data")

@@ -151,10 +151,10 @@ class Reference:
         """A text of a comment as Markdown: names as code, with links to what they name."""
         parts, position = [], 0
         text = " ".join(text.split())
-        for found in CODE.finditer(text):
-            parts.append(SPECIAL.sub(r"\\\1", text[position : found.start()]))
-            parts.append(self.code(found.group(), links))
-            position = found.end()
+        for match in CODE.finditer(text):
+            parts.append(SPECIAL.sub(r"\\\1", text[position : match.start()]))
+            parts.append(self.code(match.group(), links))
+            position = match.end()
         return "".join([*parts, SPECIAL.sub(r"\\\1", text[position:])])
 
     def code(self, text: str, links: bool = True) -> str:
@@ -174,8 +174,8 @@ class Reference:
 def first_sentence(comment: Comment) -> str:
     """The first sentence of a comment, or what stands before its first colon."""
     text = comment.paragraphs[0] if comment.paragraphs else ""
-    found = re.match(r".*?[.;:](?=\s|$)", text)
-    return found.group().rstrip(";:.") + "." if found else text
+    match = re.match(r".*?[.;:](?=\s|$)", text)
+    return match.group().rstrip(";:.") + "." if match else text
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:

@@ -152,8 +152,8 @@ def packed(tree: Path, about: dict[str, str], folder: Path) -> Path:
             path.chmod(0o644)
     architecture = ARCHITECTURES[platform.machine()]
     size = sum(path.lstat().st_size for path in tree.rglob("*") if not path.is_dir())
-    told = {**about, "version": VERSION, "architecture": architecture, "size": str(size // 1024)}
-    write(tree / "DEBIAN/control", ABOUT.format(**told, maintainer=maintainer()))
+    fields = {**about, "version": VERSION, "architecture": architecture, "size": str(size // 1024)}
+    write(tree / "DEBIAN/control", ABOUT.format(**fields, maintainer=maintainer()))
     (tree / "DEBIAN").chmod(0o755)
     package = folder / f"{about['name']}_{VERSION}_{architecture}.deb"
     options = os.environ.get("DEB_OPTIONS", "-Zxz").split()

@@ -76,8 +76,8 @@ class Object:
 
     def is_current(self, compiler: list[str]) -> bool:
         """Whether it was compiled by this command, from files that have not changed since."""
-        listed, told = self.output.with_suffix(".d"), self.output.with_suffix(".command")
-        if not _says(told, self.command(compiler)):
+        listed, recorded = self.output.with_suffix(".d"), self.output.with_suffix(".command")
+        if not _says(recorded, self.command(compiler)):
             return False
         try:
             made = self.output.stat().st_mtime_ns
@@ -170,7 +170,7 @@ class Build:
         system += [f"-isystem{self._nanobind / 'ext/robin_map/include'}"]
         system += [f"-isystem{self._include}", "-DNB_DOMAIN=mlx"]
         own = [*COMMON, *self._target.minimum, *WARNINGS]
-        found = [
+        objects = [
             self._object(SOURCES / f"isa_{name}.cpp", [*own, *EXACT, *options])
             for name, options in reversed(sets(self._machine).items())
             if (SOURCES / f"isa_{name}.cpp").exists()
@@ -178,10 +178,10 @@ class Build:
         for source in sorted(SOURCES.rglob("*.cpp")):
             if not source.name.startswith("isa_"):
                 small = _GLUE if _is_glue(source) else []
-                found.append(self._object(source, [*own, *small, f"-I{SOURCES}", *system]))
+                objects.append(self._object(source, [*own, *small, f"-I{SOURCES}", *system]))
         binding = self._nanobind / "src/nb_combined.cpp"
         quiet = [*COMMON, *self._target.minimum, *_GLUE, "-fno-strict-aliasing", "-w"]
-        return [*found, self._object(binding, [*quiet, "-DNB_COMPACT_ASSERTIONS", *system])]
+        return [*objects, self._object(binding, [*quiet, "-DNB_COMPACT_ASSERTIONS", *system])]
 
     def _object(self, source: Path, options: list[str]) -> Object:
         return Object(source, self._scratch / f"{source.parent.name}-{source.stem}.o", options)

@@ -45,8 +45,8 @@ def python(*arguments: str | Path) -> None:
 
 def only(folder: Path) -> Path:
     """Return the one entry of a folder."""
-    [found] = folder.iterdir()
-    return found
+    [file] = folder.iterdir()
+    return file
 
 
 def build(folder: Path) -> Path:

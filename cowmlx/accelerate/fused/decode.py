@@ -69,8 +69,8 @@ def head_of(network: Any, owner: Any) -> Any | None:
     """Return what may be the head of a network: a linear layer, or else its embedding."""
     own = [each for each in network.values() if isinstance(each, InBlocks)]
     tied = [part for part in owner.values() if isinstance(part, InBlocks)]
-    found = own or [each for each in tied if hasattr(each, "as_linear")]
-    return found[0] if len(found) == 1 else None
+    heads = own or [each for each in tied if hasattr(each, "as_linear")]
+    return heads[0] if len(heads) == 1 else None
 
 
 def offer(

@@ -95,11 +95,11 @@ def _fuse(
         except trace.Unclear as why:
             report.reasons[str(why)] += len(blocks)
             return None, ids
-        found = _layers(blocks, windows, make_cache, report)
-        report.fused = sum(layer is not None for layer in found)
-        _put_layers(blocks, found, int8)
-        if all(layer is not None and layer.rest is None for layer in found):
-            return _put_whole(network, owner, found, around, ids, int8, report), ids
+        layers = _layers(blocks, windows, make_cache, report)
+        report.fused = sum(layer is not None for layer in layers)
+        _put_layers(blocks, layers, int8)
+        if all(layer is not None and layer.rest is None for layer in layers):
+            return _put_whole(network, owner, layers, around, ids, int8, report), ids
         return None, ids
     report.reasons["it has no list of layers with attention"] += 1
     return None, ids
@@ -129,15 +129,15 @@ def _ids(owner: Any) -> tuple[int, int]:
     tried = mx.arange(0, embedding.rows, max(1, embedding.rows // _TRIED))
     sizes = mx.abs(embedding(tried).astype(mx.float32)).sum(-1)
     order = mx.argsort(mx.where(mx.isfinite(sizes), -sizes, 0))
-    found: list[int] = tried[order][:2].tolist()  # type: ignore[assignment]
-    return found[0], found[-1]
+    ids: list[int] = tried[order][:2].tolist()  # type: ignore[assignment]
+    return ids[0], ids[-1]
 
 
 def _layers(
     blocks: list[Any], windows: list[int], make_cache: Callable[[], list[Any]], report: Report
 ) -> list[proof.Fused | None]:
     """Return what each layer is proved to be; reasons for others go to the report."""
-    found: list[proof.Fused | None] = []
+    layers: list[proof.Fused | None] = []
     hint: Arrangement | None = None
     for index, (block, window) in enumerate(zip(blocks, windows, strict=True)):
         stand_in.put(block, None)
@@ -151,8 +151,8 @@ def _layers(
         except Exception as error:  # whatever a module that only looks like one of these may raise
             failures.reraise_shortage(error)
             report.reasons[f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"] += 1
-        found.append(fused)
-    return found
+        layers.append(fused)
+    return layers
 
 
 def _put_layers(blocks: list[Any], found: list[proof.Fused | None], int8: bool) -> None:
@@ -200,10 +200,10 @@ def _put_whole(
 
 
 def _embedding(owner: Any) -> Any | None:
-    found = [
+    embeddings = [
         part for part in owner.values() if isinstance(part, InBlocks) and hasattr(part, "as_linear")
     ]
-    return found[0] if len(found) == 1 else None
+    return embeddings[0] if len(embeddings) == 1 else None
 
 
 def _scale(embedding: Any, before: mx.array, ids: mx.array) -> float | None:

@@ -124,7 +124,7 @@ def attention_of(module: Any) -> dict[str, Any]:
             raise Unknown("its joined projection has more rows than queries, keys and values")
         matrices = _cut(joined, sizes)
     scale = _number(module, _SCALE)
-    found: dict[str, Any] = {
+    projections: dict[str, Any] = {
         "heads": heads,
         "groups": groups,
         "query": matrices[0],
@@ -137,8 +137,8 @@ def attention_of(module: Any) -> dict[str, Any]:
         "sinks": module.get("sinks"),
         "norm_per_head": True,
     }
-    _add_norms(module, found, heads, groups, dims)
-    return found
+    _add_norms(module, projections, heads, groups, dims)
+    return projections
 
 
 def rotation_of(module: Any, description: dict[str, Any]) -> RoPETables | None:
@@ -191,9 +191,9 @@ def attention_width(attention: Any) -> int:
         Unknown: its projections are not linear layers that kernels have.
     """
     for names in (_QUERY, _JOINED):
-        found = _linear(attention, names, optional=True)
-        if found is not None:
-            width: int = found.columns
+        linear = _linear(attention, names, optional=True)
+        if linear is not None:
+            width: int = linear.columns
             return width
     raise Unknown("its attention projects by no linear layers")
 
@@ -212,16 +212,16 @@ def _is_mlp(module: Any) -> bool:
 
 
 def _linear(module: Any, names: tuple[str, ...], optional: bool = False) -> Any:
-    found = _first(module, names)
-    if found is None:
+    linear = _first(module, names)
+    if linear is None:
         if optional:
             return None
         raise Unknown(f"it has no {names[0]}")
-    if isinstance(found, InMatrix):
-        return found
-    if is_adapted(found):
-        return Adapted(found)
-    raise Unknown(f"its {names[0]} is a {type(found).__name__}")
+    if isinstance(linear, InMatrix):
+        return linear
+    if is_adapted(linear):
+        return Adapted(linear)
+    raise Unknown(f"its {names[0]} is a {type(linear).__name__}")
 
 
 def _cut(joined: Any, sizes: list[int]) -> list[Any]:

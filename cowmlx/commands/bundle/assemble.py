@@ -219,8 +219,8 @@ class Bundle:
         texts = [PACKAGE.parent / "LICENSE", PACKAGE / "LICENSE"]  # a source tree, make install
         with contextlib.suppress(metadata.PackageNotFoundError):
             texts += distributions.licence_texts(metadata.distribution("cowmlx"))
-        found = [text for text in texts if text.is_file()]
-        self._note("cowmlx", constants.VERSION, "MIT", found[:1])
+        licences = [text for text in texts if text.is_file()]
+        self._note("cowmlx", constants.VERSION, "MIT", licences[:1])
 
     def _add_python(self) -> None:
         source = self._python
@@ -242,12 +242,12 @@ class Bundle:
         self._note("Python", platform.python_version(), "PSF-2.0", list(source.licences))
 
     def _add_part(self, part: Part) -> None:
-        found = [distributions.installed(part, names) for names in part.distributions]
+        installed = [distributions.installed(part, names) for names in part.distributions]
         if part is FULL:
             known = {names for other in PARTS for names in other.distributions}
-            found = distributions.closure(found, known - {"mlx-lm"})
+            installed = distributions.closure(installed, known - {"mlx-lm"})
         with self._in_part(part.name, part.purpose):
-            for distribution in found:
+            for distribution in installed:
                 self._add_distribution(part, distribution)
             if part.name == "openblas":
                 self._add_openblas()
@@ -338,13 +338,13 @@ class Bundle:
     # --------------------------------------------------------------- Finish
 
     def _finish_binaries(self) -> tuple[dict[str, object], bool]:
-        found = [path for path in self._folder.rglob("*") if binaries.is_binary(path)]
-        paths = [path for path in found if not path.is_symlink()]
+        compiled = [path for path in self._folder.rglob("*") if binaries.is_binary(path)]
+        paths = [path for path in compiled if not path.is_symlink()]
         stripped = self._pruned and binaries.strip(paths)
         binaries.detach(paths, self._folder / "python/lib")
         self._part = "python"
         for path in paths:
-            if path not in found:
+            if path not in compiled:
                 self._own(path)
         return binaries.requirements(paths), stripped
 
@@ -390,8 +390,8 @@ class Bundle:
 
 def _compiled_in(kernels: Path) -> str:
     """Return the version of nanobind that the kernels were made with."""
-    found = re.search(rb"nanobind-(\d+\.\d+\.\d+)\0", kernels.read_bytes())
-    return found[1].decode() if found else "unknown"
+    match = re.search(rb"nanobind-(\d+\.\d+\.\d+)\0", kernels.read_bytes())
+    return match[1].decode() if match else "unknown"
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:

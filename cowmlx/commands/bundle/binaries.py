@@ -111,7 +111,7 @@ def detach(paths: list[Path], libraries: Path) -> None:
             continue
         here = "$ORIGIN/" + os.path.relpath(libraries, path.parent)
         foreign = [name for name in elf.needed if not _is_there(name, paths)]
-        if any(not found.startswith("$ORIGIN") for found in elf.runpaths):
+        if any(not runpath.startswith("$ORIGIN") for runpath in elf.runpaths):
             if not elf.set_runpath(here):
                 raise BundleError(
                     f"{path.name} looks for libraries in {':'.join(elf.runpaths)}, and that cannot "
@@ -121,11 +121,11 @@ def detach(paths: list[Path], libraries: Path) -> None:
         if here not in elf.runpaths and path.parent != libraries:
             continue  # it has no other search path: the system has to have them
         for name in foreign:
-            found = next((folder / name for folder in _FOLDERS if (folder / name).exists()), None)
-            if found is None:
+            library = next((folder / name for folder in _FOLDERS if (folder / name).exists()), None)
+            if library is None:
                 raise BundleError(f"{path.name} needs {name}, which is not installed here")
             copied = libraries / name
-            shutil.copyfile(found, copied)
+            shutil.copyfile(library, copied)
             copied.chmod(0o755)
             paths.append(copied)
             waiting.append(copied)

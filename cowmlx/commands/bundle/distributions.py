@@ -41,11 +41,11 @@ def licence_texts(distribution: Distribution) -> list[Path]:
         for file in distribution.files or ()
         if ".dist-info/" in str(file) and any(fnmatch.fnmatch(file.name, p) for p in _NAMES)
     ]
-    found = [path for path in files if path.is_file()]
-    if not any(path.suffix != ".json" for path in found):
+    texts = [path for path in files if path.is_file()]
+    if not any(path.suffix != ".json" for path in texts):
         named = licence(distribution).lower()
-        found += [path for word, path in _STANDARD.items() if named.startswith(word)]
-    return found
+        texts += [path for word, path in _STANDARD.items() if named.startswith(word)]
+    return texts
 
 
 def installed(part: Part, names: str) -> Distribution:

@@ -78,7 +78,7 @@ class Elf:
 
     def versions(self) -> set[str]:
         """Return the symbol versions that it needs, such as ``GLIBC_2.34``."""
-        found = set()
+        names = set()
         for section in self._of_type(_SHT_VERNEED):
             at, table = section[4], section[6]
             for _ in range(section[7]):
@@ -86,10 +86,10 @@ class Elf:
                 auxiliary = at + first
                 for _ in range(count):
                     *_, name, step = _VERNAUX.unpack_from(self._data, auxiliary)
-                    found.add(self._text(table, name))
+                    names.add(self._text(table, name))
                     auxiliary += step
                 at += following
-        return found
+        return names
 
     def set_runpath(self, path: str) -> bool:
         """Write another search path over every one there is; false if one has no room for it.
@@ -117,8 +117,8 @@ class Elf:
     @property
     def unwinds(self) -> bool:
         """Whether it has tables with which exceptions and backtraces pass through it."""
-        found = self._program(_PT_EH_FRAME)
-        return found is not None and self._programs[found][5] > 0
+        header = self._program(_PT_EH_FRAME)
+        return header is not None and self._programs[header][5] > 0
 
     def mend(self, whole: Elf) -> bool:
         """Repair a file of which ``strip`` removed the tables for unwinding; ``whole`` has them.
@@ -140,7 +140,7 @@ class Elf:
         return False
 
     def _program(self, kind: int) -> int | None:
-        return next((i for i, found in enumerate(self._programs) if found[0] == kind), None)
+        return next((i for i, program in enumerate(self._programs) if program[0] == kind), None)
 
     def _set_program(self, index: int, entry: tuple[int, ...]) -> bool:
         self._programs[index] = entry
@@ -162,12 +162,12 @@ class Elf:
     @cached_property
     def _dynamic_symbols(self) -> list[tuple[int, int, int]]:
         """String table, name and section of each."""
-        found = []
+        symbols = []
         for section in self._of_type(_SHT_DYNSYM):
             for at in range(section[4], section[4] + section[5], _SYMBOL.size):
                 name, _, _, index, _, _ = _SYMBOL.unpack_from(self._data, at)
-                found.append((section[6], name, index))
-        return found
+                symbols.append((section[6], name, index))
+        return symbols
 
     def _of_type(self, kind: int) -> Iterator[tuple[int, ...]]:
         return (section for section in self._sections if section[1] == kind)

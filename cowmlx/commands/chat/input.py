@@ -91,12 +91,12 @@ def _use_readline() -> None:
         import readline
     except ModuleNotFoundError:  # a Python that was built without it
         return
-    found: list[str] = []
+    choices: list[str] = []
 
     def complete(_: str, state: int) -> str | None:
         if state == 0:
-            found[:] = sessions.completions(readline.get_line_buffer()[: readline.get_endidx()])
-        return found[state] if state < len(found) else None
+            choices[:] = sessions.completions(readline.get_line_buffer()[: readline.get_endidx()])
+        return choices[state] if state < len(choices) else None
 
     readline.set_completer(complete)
     readline.set_completer_delims(" ")

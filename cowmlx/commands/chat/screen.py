@@ -232,8 +232,8 @@ def split_blocks(text: str) -> tuple[str, str]:
     fence = ""
     cut = 0
     for at, line in enumerate(lines[:-1]):
-        if found := _FENCE.fullmatch(line):
-            marks, rest = found.groups()
+        if match := _FENCE.fullmatch(line):
+            marks, rest = match.groups()
             if not fence:
                 fence = marks
             elif marks.startswith(fence) and not rest.strip():

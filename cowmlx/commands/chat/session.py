@@ -164,8 +164,8 @@ def completions(line: str) -> list[str]:
         ]
     if name not in ("/save", "/load"):
         return []
-    found = sorted(glob.glob(f"{glob.escape(os.path.expanduser(rest))}*"))
-    return [f"{path}/" if os.path.isdir(path) else path for path in found]
+    paths = sorted(glob.glob(f"{glob.escape(os.path.expanduser(rest))}*"))
+    return [f"{path}/" if os.path.isdir(path) else path for path in paths]
 
 
 def _help(session: Session, rest: str) -> None:

@@ -77,8 +77,8 @@ class Probe:
         step = self.step("start")
         if step.status != "OK":
             return {}
-        found: dict[str, Any] = json.loads(step.text)
-        return found
+        details: dict[str, Any] = json.loads(step.text)
+        return details
 
 
 SETTING = "COWMLX_KERNELS"  # cowmlx.accelerate.kernels names it too, and needs mlx
@@ -180,8 +180,8 @@ class Doctor:
             yield Finding("header", PROBLEM, f"no cow_mlx.h beside {PACKAGE}", origin.again())
             return
         header = folder / "cow_mlx.h"
-        found = re.search(r'#define COW_MLX_VERSION "([^"]+)"', header.read_text(errors="replace"))
-        version = found[1] if found else "no version"
+        match = re.search(r'#define COW_MLX_VERSION "([^"]+)"', header.read_text(errors="replace"))
+        version = match[1] if match else "no version"
         if version == constants.VERSION:
             yield Finding("header", OK, f"{header}, version {version}")
         else:
@@ -279,14 +279,20 @@ class Doctor:
         home = info.get("python_home")
         other = "" if not home or Path(home).samefile(sys.prefix) else f"{home}/bin/python3"
         installed = {
-            origin.normal(found.metadata["Name"]): found
-            for found in reversed(list(metadata.distributions(path=folders)))
+            origin.normal(distribution.metadata["Name"]): distribution
+            for distribution in reversed(list(metadata.distributions(path=folders)))
         }
         present = {name: installed[name] for name in pins if name in installed}
         missing = {name: version for name, version in pins.items() if name not in installed}
-        wrong = {name: pins[name] for name, found in present.items() if found.version != pins[name]}
+        wrong = {
+            name: pins[name]
+            for name, distribution in present.items()
+            if distribution.version != pins[name]
+        }
         broken = {
-            name: lost for name, found in present.items() if (lost := _lost(found, sizes=not info))
+            name: lost
+            for name, distribution in present.items()
+            if (lost := _lost(distribution, sizes=not info))
         }
         if missing:
             text = f"missing: {', '.join(f'{name}=={missing[name]}' for name in missing)}"

@@ -78,14 +78,14 @@ class Run:
         if given.max_seq_length is not None:
             options["max_seq_length"] = given.max_seq_length
         show_progress(f"reading {path}")
-        found = finished(read_lines(self._model, path, DataOptions(options)))
-        info = found.info()
+        data = finished(read_lines(self._model, path, DataOptions(options)))
+        info = data.info()
         write(
             f"{path}: {info['rows']:,} rows of {info['tokens']:,} tokens, of which "
             f"{info['targets']:,} are trained on; {info['cut']:,} were cut, and "
             f"{info['without_targets']:,} left out, which had nothing to train on\n"
         )
-        return found
+        return data
 
     def _make_objective(self) -> LanguageObjective:
         from cowmlx.training.language.objective import LanguageObjective
@@ -96,10 +96,10 @@ class Run:
         for name in ("rank", "scale", "dropout", "num_layers", "keys"):
             if getattr(given, name) is not None:
                 options[name] = getattr(given, name)
-        found = finished(LanguageObjective.steps(self._model, LanguageOptions(options)))
-        numbers = sum(value.size for value in found.parameters().values())
+        objective = finished(LanguageObjective.steps(self._model, LanguageOptions(options)))
+        numbers = sum(value.size for value in objective.parameters().values())
         write(f"{self._model.summary}; {numbers:,} numbers are trained\n")
-        return found
+        return objective
 
     def _make_trainee(self) -> Trainee:
         from cowmlx.services.training_runs import Trainee

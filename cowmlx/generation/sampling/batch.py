@@ -117,14 +117,14 @@ def _logprobs(
     inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int], tokens: mx.array
 ) -> dict[int, tuple[LogProbs, int]]:
     """Return the log probabilities of the inputs that report them, by place."""
-    found = {}
+    logprobs = {}
     for places in _groups(inputs, lambda each: each.logprobs):
         count = inputs[places[0]].logprobs
         if count:
             taken = _taken(logits, [rows[place] for place in places])
             of_rows = LogProbs(taken, _taken(tokens, places), count)
-            found.update({place: (of_rows, index) for index, place in enumerate(places)})
-    return found
+            logprobs.update({place: (of_rows, index) for index, place in enumerate(places)})
+    return logprobs
 
 
 class LogProbs:

@@ -29,11 +29,11 @@ class Breakers:
 
     def within(self, token: int) -> bool:
         """Whether a token's own text has one."""
-        found = self._known.get(token)
-        if found is None:
+        places = self._known.get(token)
+        if places is None:
             own = self._text_of(token)
-            found = self._known[token] = any(text in own for text in self._texts)
-        return found
+            places = self._known[token] = any(text in own for text in self._texts)
+        return places
 
     def end_in(self, tokens: list[int], index: int) -> bool:
         """Whether one ends in the token at an index, wherever it begins."""

@@ -185,8 +185,8 @@ class CallWriter(LarkWriter):
         for word in schema:
             if word not in _OF_OBJECTS:
                 self.refuse(f"{word} in the parameters of {tool.name!r} cannot be enforced")
-        found, required = schema.get("properties", {}), schema.get("required", [])
-        if not isinstance(found, dict) or not isinstance(required, list):
+        declared, required = schema.get("properties", {}), schema.get("required", [])
+        if not isinstance(declared, dict) or not isinstance(required, list):
             raise InvalidArgument(
                 f"properties or required of {tool.name!r} is malformed",
                 reason="wrong_type",
@@ -194,7 +194,7 @@ class CallWriter(LarkWriter):
             )
         shared = {key: schema[key] for key in SHARED if key in schema}
         result = []
-        for key, value in found.items():
+        for key, value in declared.items():
             if not isinstance(value, dict | bool):
                 raise InvalidArgument(
                     f"the schema of {key!r} of {tool.name!r} is malformed",
@@ -206,7 +206,7 @@ class CallWriter(LarkWriter):
                 self.refuse(f"the argument {key!r} of {tool.name!r} cannot be written")
             inner = {**shared, **value} if isinstance(value, dict) else {}
             result.append((key, inner, key in required))
-        unknown = [key for key in required if not isinstance(key, str) or key not in found]
+        unknown = [key for key in required if not isinstance(key, str) or key not in declared]
         if unknown:
             self.refuse(f"{tool.name!r} requires {unknown[0]!r}, which is none of its properties")
         return result

@@ -185,7 +185,7 @@ def _invalid(message: str, key: str, value: object) -> BadFormat:
 
 def _placed(name: str) -> str:
     for pattern, place in _PLACES:
-        found, count = pattern.subn(place, name, count=1) if pattern.match(name) else (name, 0)
+        renamed, count = pattern.subn(place, name, count=1) if pattern.match(name) else (name, 0)
         if count:
-            return found
+            return renamed
     return name

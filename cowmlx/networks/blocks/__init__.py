@@ -114,8 +114,8 @@ def block_class(type: str, name: str) -> type[Block]:
         known = ", ".join(sorted(BLOCKS))
         raise WiringError(f"block {name}: there is no type {type!r}; it can be {known}", block=name)
     module, _, attribute = BLOCKS[type].partition(".")
-    found: Any = importlib.import_module(f"{__name__}.{module}")
-    return getattr(found, attribute)
+    imported: Any = importlib.import_module(f"{__name__}.{module}")
+    return getattr(imported, attribute)
 
 
 def make(spec: BlockSpec, wiring: Wiring) -> Block:

@@ -183,10 +183,10 @@ class Wiring:
 
     def inputs(self) -> dict[str, list[tuple[str, int]]]:
         """Return what arrives at every block: (source, polarity), in the order of connecting."""
-        found: dict[str, list[tuple[str, int]]] = {name: [] for name in self._blocks}
+        sources: dict[str, list[tuple[str, int]]] = {name: [] for name in self._blocks}
         for (source, target), polarity in self._edges.items():
-            found[target].append((source, polarity))
-        return found
+            sources[target].append((source, polarity))
+        return sources
 
     def stages(self) -> list[list[str]]:
         """Sort the blocks topologically: those of a stage need only earlier stages.
@@ -195,7 +195,7 @@ class Wiring:
             WiringError: there is a cycle; the message goes round it.
         """
         sorter = graphlib.TopologicalSorter(
-            {name: [source for source, _ in found] for name, found in self.inputs().items()}
+            {name: [source for source, _ in sources] for name, sources in self.inputs().items()}
         )
         try:
             sorter.prepare()
@@ -280,14 +280,14 @@ class Wiring:
 
 
 def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
-    found = {start}
+    reached = {start}
     waiting = [start]
     while waiting:
         for name in edges[waiting.pop()]:
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 waiting.append(name)
-    return found
+    return reached
 
 
 def _names(names: Iterable[str]) -> str:

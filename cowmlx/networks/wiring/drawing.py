@@ -157,12 +157,12 @@ def _part_in_dot(part: Part, nodes: dict[str, str], index: int) -> Iterator[str]
 def _attributes(place: Place) -> str:
     label = [place.label, place.spec.type, *_facts(place)]
     tooltip = _quoted("\n".join(_parameters(place)) or place.spec.type)
-    found = [f"label={_quoted(chr(10).join(label))}", f"tooltip={tooltip}"]
+    attributes = [f"label={_quoted(chr(10).join(label))}", f"tooltip={tooltip}"]
     if place.stateful:
-        found.append(f'fillcolor="{_STATE_COLOUR}"')
+        attributes.append(f'fillcolor="{_STATE_COLOUR}"')
     if len(place.names) > 1:
-        found.append("peripheries=2")
-    return ", ".join(found)
+        attributes.append("peripheries=2")
+    return ", ".join(attributes)
 
 
 def _edges_in_dot(
@@ -171,11 +171,11 @@ def _edges_in_dot(
     target = nodes[place.names[0]]
     ends = {name for other in outline.parts for name in _last_names(other)}
     for source, polarity in place.inputs:
-        found = list(_negative(polarity))
+        signs = list(_negative(polarity))
         inside = any(source in other.names[:1] for stage in part.stages for other in stage)
         if source not in ends and not inside:
-            found.append(f"taillabel={_quoted(source)}")
-        yield _edge(nodes[source], target, found)
+            signs.append(f"taillabel={_quoted(source)}")
+        yield _edge(nodes[source], target, signs)
     # What a repeated part takes from the copy before it, unless that is plain.
     if place.later and sum(map(len, part.stages)) > 1:
         before = {other.names[0] for stage in part.stages for other in stage}

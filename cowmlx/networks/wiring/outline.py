@@ -145,7 +145,7 @@ class Outline:
         """
         position = {name: index for index, name in enumerate(self._order)}
         numbers: dict[Any, int] = {}
-        found = []
+        signatures = []
         stage = -1
         for index, name in enumerate(self._order):
             edges = sorted(
@@ -153,9 +153,11 @@ class Outline:
             )
             key = (_declaration(self.wiring[name]), tuple(edges))
             reach = edges[-1][0] if edges else 0
-            found.append((numbers.setdefault(key, len(numbers)), self._stage[name] > stage, reach))
+            signatures.append(
+                (numbers.setdefault(key, len(numbers)), self._stage[name] > stage, reach)
+            )
             stage = self._stage[name]
-        return found
+        return signatures
 
     def _repeated(self, signatures: list[tuple[int, bool, int]], at: int) -> tuple[int, int]:
         """Return how many blocks from here on are a part, and how often it comes.

@@ -134,7 +134,7 @@ def declared(value: object, what: str, names: Names, parameter: bool) -> list[De
     """Return the inputs or the parameters of a list."""
     kind = "a parameter" if parameter else "an input"
     keys = ("name", "dtype", "shape", *(["init"] if parameter else []))
-    found = []
+    declarations = []
     for at, entry in enumerate(listed(value, what, MAX_DECLARED)):
         place = f"{what}[{at}]"
         section(entry, place, keys, ("name", "dtype", "shape"))
@@ -142,8 +142,8 @@ def declared(value: object, what: str, names: Names, parameter: bool) -> list[De
         place = f"{kind.split()[1]} {shown(own)}"
         spec = Spec(_shape(entry["shape"], place), _dtype(entry["dtype"], place))
         init = initializer_of(own, entry["init"], spec) if "init" in entry else None
-        found.append(Declared(own, spec, parameter, init))
-    return found
+        declarations.append(Declared(own, spec, parameter, init))
+    return declarations
 
 
 def constants_of(value: object, what: str, names: Names) -> Steps[dict[str, Constant]]:
@@ -195,13 +195,13 @@ def _dtype(value: object, what: str) -> str:
 
 def _shape(value: object, what: str) -> tuple[Dim, ...]:
     entries: list[Any] = listed(value, f"shape of {what}", dimensions.MAX_RANK)
-    found: list[Dim] = []
+    lengths: list[Dim] = []
     try:
         for entry in entries:
             if isinstance(entry, str):
-                found.append(dimensions.parse(entry))
+                lengths.append(dimensions.parse(entry))
             elif isinstance(entry, int) and not isinstance(entry, bool):
-                found.append(entry)
+                lengths.append(entry)
             else:
                 raise ProgramError(
                     "wrong_type",
@@ -210,9 +210,9 @@ def _shape(value: object, what: str) -> tuple[Dim, ...]:
                     value=shown(entry),
                     accepted="numbers from 0 and names",
                 )
-        dimensions.check_shape(tuple(found))
+        dimensions.check_shape(tuple(lengths))
     except DimensionError as error:
         raise ProgramError(
             error.reason, f"shape of {what}: {error}", **{"argument": "shape", **error.details}
         ) from None
-    return tuple(found)
+    return tuple(lengths)

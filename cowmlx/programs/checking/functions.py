@@ -74,35 +74,35 @@ def draft(own: str, entry: Mapping[str, Any], what: str) -> Steps[Draft]:
     constants = yield from declarations.constants_of(
         entry.get("constants", []), f"{before}constants", names
     )
-    found = yield from nodes.read(entry.get("nodes", []), f"{before}nodes", own, names)
+    drafted = yield from nodes.read(entry.get("nodes", []), f"{before}nodes", own, names)
     outputs = [
         name(each, f"a name in {before}outputs")
         for each in listed(entry["outputs"], f"{before}outputs", MAX_DECLARED)
     ]
     if not outputs:
         raise ProgramError("missing", f"{before}outputs is empty", argument="outputs")
-    return Draft(own, declared, constants, found, tuple(outputs))
+    return Draft(own, declared, constants, drafted, tuple(outputs))
 
 
 def drafts(value: object) -> Steps[list[Draft]]:
     """Return the functions of a program, each after those that it uses, in steps."""
-    found: dict[str, Draft] = {}
+    drafted: dict[str, Draft] = {}
     total = 0
     for at, entry in enumerate(listed(value, "functions", MAX_FUNCTIONS)):
         what = f"functions[{at}]"
         section(entry, what, ("name", *KEYS), ("name", "outputs"))
         own = name(entry["name"], f"the name of {what}")
-        if own in found:
+        if own in drafted:
             raise ProgramError(
                 "conflict", f"two functions are called {shown(own)}", argument=own, value=own
             )
-        found[own] = yield from draft(own, entry, what)
-        total += len(found[own].nodes)
+        drafted[own] = yield from draft(own, entry, what)
+        total += len(drafted[own].nodes)
         if total > MAX_NODES:
             raise ProgramError(
                 "limit_exceeded", f"functions have more than {MAX_NODES} nodes", limit=MAX_NODES
             )
-    return _in_order(list(found.values()))
+    return _in_order(list(drafted.values()))
 
 
 def require_functions(user: Draft, known: Mapping[str, object]) -> None:

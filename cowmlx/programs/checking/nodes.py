@@ -47,17 +47,17 @@ def ordered(needs: Sequence[Sequence[int]]) -> list[int]:
         for needed in set(required):
             users[needed].append(index)
     ready = [index for index, count in enumerate(waiting) if not count]
-    found = []
+    order = []
     while ready:
         index = heapq.heappop(ready)
-        found.append(index)
+        order.append(index)
         for user in users[index]:
             waiting[user] -= 1
             if not waiting[user]:
                 heapq.heappush(ready, user)
-    if len(found) < len(needs):
-        raise Cycle(_cycle(dict(enumerate(needs)), set(range(len(needs))) - set(found)))
-    return found
+    if len(order) < len(needs):
+        raise Cycle(_cycle(dict(enumerate(needs)), set(range(len(needs))) - set(order)))
+    return order
 
 
 def _cycle(needs: Mapping[int, Sequence[int]], left: set[int]) -> list[int]:
@@ -109,16 +109,16 @@ class Problems:
 def read(value: object, what: str, function: str, names: Names) -> Steps[list[Node]]:
     """Return the nodes of a list, in its order, without knowing what their inputs are; in steps."""
     problems = Problems()
-    found = []
+    nodes = []
     pace = Pace()
     for at, entry in enumerate(listed(value, what, MAX_NODES)):
         yield from pace.rest()
         try:
-            found.append(_node(entry, f"{what}[{at}]", function, names))
+            nodes.append(_node(entry, f"{what}[{at}]", function, names))
         except CowMlxError as error:
             problems.add(error)
     problems.report()
-    return found
+    return nodes
 
 
 def _node(entry: Any, place: str, function: str, names: Names) -> Node:
@@ -276,11 +276,11 @@ def infer_all(
         try:
             if isinstance(node.row, Operation):
                 _require_bound(node, node.row, known, function)
-            found = infer(node, specs, functions, function)
+            inferred = infer(node, specs, functions, function)
         except CowMlxError as error:
             problems.add(error)
         else:
-            specs.update(zip(node.outputs, found, strict=True))
+            specs.update(zip(node.outputs, inferred, strict=True))
     problems.report()
 
 

@@ -26,17 +26,17 @@ def read_steps(text: str | bytes, what: str) -> Steps[dict[str, Any]]:
     if len(text) > MAX_BYTES:
         raise too_many(what, len(text), "bytes", MAX_BYTES, ": pass large arrays as inputs")
     try:
-        found = yield from json_text.parse_steps(text, _unique)
+        value = yield from json_text.parse_steps(text, _unique)
     except json_text.Malformed as error:
         raise ProgramError(
             "invalid_json", f"{what} is no JSON that is read here: {error}", **error.place
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ProgramError(
-            "wrong_type", f"{what} is {_kind(found)}, must be a JSON object", value=_kind(found)
+            "wrong_type", f"{what} is {_kind(value)}, must be a JSON object", value=_kind(value)
         )
-    yield from _require_finite(found, what)
-    return found
+    yield from _require_finite(value, what)
+    return value
 
 
 def section(value: object, what: str, keys: Collection[str], needed: Collection[str] = ()) -> Any:
@@ -77,14 +77,14 @@ def name(value: object, what: str) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise json_text.Malformed(f"an object has the key {shown(key)} twice")
             seen.add(key)
-    return found
+    return entries
 
 
 def _kind(value: object) -> str:

@@ -76,8 +76,8 @@ class Dependence:
             for declaration in self.library.main.declared
             if declaration.name in self.inputs
         }
-        (found,) = yield from self._graph(self.library.main, given, [output])
-        return found
+        (reach,) = yield from self._graph(self.library.main, given, [output])
+        return reach
 
     def _graph(
         self, graph: Graph, given: Mapping[str, Reach], wanted: Sequence[str]
@@ -97,10 +97,10 @@ class Dependence:
             inputs = [reach.get(name, Reach()) if name else Reach() for name in node.inputs]
             specs = [graph.specs[name] for name in node.outputs]
             if isinstance(node.row, Operation):
-                found = self._operation(graph, node, node.row, inputs, specs)
+                reached = self._operation(graph, node, node.row, inputs, specs)
             else:
-                found = yield from self._control(node, inputs)
-            reach.update(zip(node.outputs, found, strict=True))
+                reached = yield from self._control(node, inputs)
+            reach.update(zip(node.outputs, reached, strict=True))
         return [reach.get(name, Reach()) for name in wanted]
 
     def _operation(
@@ -115,16 +115,16 @@ class Dependence:
             is_float = name is not None and graph.specs[name].dtype in INEXACT
             if is_float and row.name not in FLAT:
                 blocked |= input_.smooth & ~smooth
-        found = []
+        reached = []
         for spec in specs:
             if spec.dtype not in INEXACT:
-                found.append(Reach(everything.any))
+                reached.append(Reach(everything.any))
                 continue
-            found.append(everything | Reach(0, 0, blocked))
+            reached.append(everything | Reach(0, 0, blocked))
             for bit in range(blocked.bit_length()):
                 if blocked >> bit & 1:
                     self.blocking.setdefault(bit, (node, graph.name))
-        return found
+        return reached
 
     def _control(self, node: Node, inputs: list[Reach]) -> Steps[list[Reach]]:
         if node.op == "call":
@@ -148,10 +148,10 @@ class Dependence:
     ) -> Steps[list[Reach]]:
         """Go through a body until another round adds nothing."""
         while True:
-            found = yield from self._function(body, [*state, *rest])
-            after = [one | other for one, other in zip(state, found[:carries], strict=True)]
+            reached = yield from self._function(body, [*state, *rest])
+            after = [one | other for one, other in zip(state, reached[:carries], strict=True)]
             if after == state:
-                return [*state, *found[carries:]]
+                return [*state, *reached[carries:]]
             state = after
 
     def _function(self, name: str, inputs: Sequence[Reach]) -> Steps[list[Reach]]:

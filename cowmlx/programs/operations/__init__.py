@@ -84,13 +84,13 @@ VIEWS = frozenset(
 
 
 def _by_name() -> dict[str, Operation]:
-    found: dict[str, Operation] = {}
+    operations: dict[str, Operation] = {}
     for row in ROWS:
         for name in (row.name, *row.aliases):
-            if name in found:
-                raise ValueError(f"{found[name].name} and {row.name} are both called {name}")
-            found[name] = row
-    return found
+            if name in operations:
+                raise ValueError(f"{operations[name].name} and {row.name} are both called {name}")
+            operations[name] = row
+    return operations
 
 
 OPERATIONS: dict[str, Operation] = _by_name()
@@ -99,9 +99,9 @@ OPERATIONS: dict[str, Operation] = _by_name()
 
 def find(name: str) -> Operation:
     """Return the operation of a name or alias."""
-    found = OPERATIONS.get(name)
-    if found is not None:
-        return found
+    row = OPERATIONS.get(name)
+    if row is not None:
+        return row
     shown = name[:64]
     near = difflib.get_close_matches(shown.lower(), OPERATIONS, n=3, cutoff=0.6)
     hint = f", is it {' or '.join(near)}?" if near else ""
@@ -153,19 +153,19 @@ def table() -> list[dict[str, Any]]:
 def attribute_as_json(attribute: Attribute) -> dict[str, Any]:
     """Return an attribute as JSON has it."""
     required = attribute.default is REQUIRED
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "name": attribute.name,
         "kind": attribute.kind,
         "required": required,
         "about": attribute.about,
     }
     if not required:
-        found["default"] = attribute.default
+        described["default"] = attribute.default
     if attribute.takes_null:
-        found["nullable"] = True
+        described["nullable"] = True
     if attribute.choices:
-        found["choices"] = list(attribute.choices)
+        described["choices"] = list(attribute.choices)
     for name, bound in (("low", attribute.low), ("high", attribute.high)):
         if bound is not None:
-            found[name] = bound
-    return found
+            described[name] = bound
+    return described

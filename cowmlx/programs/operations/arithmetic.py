@@ -49,8 +49,8 @@ def _divmod(*inputs: Any, **attributes: Any) -> list[Spec]:
     for place, given in zip(PAIR, inputs, strict=True):
         rules.require_dtype(place, given, rules.REAL)
     dtype = promote([given.dtype for given in inputs])
-    found = rules.spec(rules.broadcast([given.shape for given in inputs]), dtype)
-    return [found, found]
+    spec = rules.spec(rules.broadcast([given.shape for given in inputs]), dtype)
+    return [spec, spec]
 
 
 def _round(a: mx.array, decimals: int) -> mx.array:
@@ -60,10 +60,10 @@ def _round(a: mx.array, decimals: int) -> mx.array:
     if not mx.issubdtype(a.dtype, mx.floating):
         return a if decimals > 0 else mx.round(a, decimals)
     wide = a.astype(mx.float32) if a.dtype in (mx.float16, mx.bfloat16) else a
-    found = mx.round(wide, decimals)
+    result = mx.round(wide, decimals)
     if decimals > 0:
-        found = mx.where(mx.isfinite(found), found, wide)  # too large to have such digits
-    return found.astype(a.dtype)
+        result = mx.where(mx.isfinite(result), result, wide)  # too large to have such digits
+    return result.astype(a.dtype)
 
 
 def _clip(given: Any, /, **attributes: Any) -> Spec:
@@ -76,22 +76,22 @@ def _clip(given: Any, /, **attributes: Any) -> Spec:
     return rules.spec(given.shape, given.dtype)
 
 
-def _clip_arrays(found: Any, /, **attributes: Any) -> mx.array:
-    dtype = found.dtype
+def _clip_arrays(result: Any, /, **attributes: Any) -> mx.array:
+    dtype = result.dtype
     if attributes["a_min"] is not None:
-        found = mx.maximum(found, mx.array(attributes["a_min"], dtype=dtype))
+        result = mx.maximum(result, mx.array(attributes["a_min"], dtype=dtype))
     if attributes["a_max"] is not None:
-        found = mx.minimum(found, mx.array(attributes["a_max"], dtype=dtype))
-    return found
+        result = mx.minimum(result, mx.array(attributes["a_max"], dtype=dtype))
+    return result
 
 
 def _nan_to_num(a: mx.array, nan: float, posinf: float | None, neginf: float | None) -> mx.array:
     most = mx.finfo(a.dtype).max
     above = mx.array(most if posinf is None else posinf, dtype=a.dtype)
     below = mx.array(-most if neginf is None else neginf, dtype=a.dtype)
-    found = mx.where(mx.isnan(a), mx.array(nan, dtype=a.dtype), a)
-    found = mx.where(mx.isposinf(found), above, found)
-    return mx.where(mx.isneginf(found), below, found)
+    result = mx.where(mx.isnan(a), mx.array(nan, dtype=a.dtype), a)
+    result = mx.where(mx.isposinf(result), above, result)
+    return mx.where(mx.isneginf(result), below, result)
 
 
 _pair = partial(elementwise, places=PAIR)

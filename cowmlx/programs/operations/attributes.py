@@ -56,10 +56,10 @@ def attributes_of(operation: Operation, given: Mapping[str, Any]) -> Attributes:
                 argument=name[:80],
                 accepted=accepted,
             )
-    found: Attributes = {}
+    checked: Attributes = {}
     for name, attribute in known.items():
         if name in given:
-            found[name] = _checked(operation, attribute, given[name])
+            checked[name] = _checked(operation, attribute, given[name])
         elif attribute.default is REQUIRED:
             raise OperationError(
                 "missing",
@@ -69,22 +69,22 @@ def attributes_of(operation: Operation, given: Mapping[str, Any]) -> Attributes:
                 accepted=_accepted(attribute),
             )
         else:
-            found[name] = attribute.default
-    return found
+            checked[name] = attribute.default
+    return checked
 
 
 def concrete_attributes(
     operation: Operation, attributes: Attributes, values: Mapping[str, int]
 ) -> Attributes:
     """Return attributes with the dimensions of shapes as numbers, for the values of names."""
-    found = dict(attributes)
+    concrete = dict(attributes)
     for attribute in operation.attributes:
-        if attribute.kind == "shape" and found[attribute.name] is not None:
-            found[attribute.name] = tuple(
+        if attribute.kind == "shape" and concrete[attribute.name] is not None:
+            concrete[attribute.name] = tuple(
                 dimension if isinstance(dimension, int) else dimensions.evaluate(dimension, values)
-                for dimension in found[attribute.name]
+                for dimension in concrete[attribute.name]
             )
-    return found
+    return concrete
 
 
 def names_in(operation: Operation, attributes: Attributes) -> set[str]:
@@ -247,7 +247,7 @@ def _pair(attribute: Attribute, value: object) -> tuple[int, ...]:
 
 
 def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
-    found: list[Dim] = []
+    lengths: list[Dim] = []
     for item in _listed(value):
         if isinstance(item, str):
             try:
@@ -256,19 +256,19 @@ def _shape(attribute: Attribute, value: object) -> tuple[Dim, ...]:
                 raise _Refused(error.reason, str(error)) from None
             if isinstance(read, int) and read < 0:
                 raise _Refused("out_of_range", f"it has a dimension of {read}")
-            found.append(read)
+            lengths.append(read)
         elif isinstance(item, dimensions.Symbolic):
-            found.append(item)
+            lengths.append(item)
         else:
             number = _whole(item)
             if number < (-1 if attribute.low == -1 else 0):
                 raise _Refused("out_of_range", f"it has a dimension of {number}")
-            found.append(number)
+            lengths.append(number)
     try:
-        dimensions.check_shape(tuple(each for each in found if each != -1))
+        dimensions.check_shape(tuple(each for each in lengths if each != -1))
     except DimensionError as error:
         raise _Refused(error.reason, str(error)) from None
-    return tuple(found)
+    return tuple(lengths)
 
 
 _NOT_FINITE = ("nan", "inf", "-inf")

@@ -42,14 +42,14 @@ _GROUPS = Attribute("groups", "int", 1, "How many groups of channels.", low=1)
 
 def _each_axis(attributes: Attributes, axes: int, *options: str) -> list[Any]:
     """Return for each option a number for each spatial axis."""
-    found = []
+    numbers = []
     for option in options:
         value = attributes[option]
         each = value if isinstance(value, tuple) else (value,) * axes
         if len(each) != axes:
             raise rules.value_refused(option, list(each), f"a number, or {axes} of them")
-        found.append(each)
-    return found
+        numbers.append(each)
+    return numbers
 
 
 def windows(
@@ -129,16 +129,16 @@ def _require_bounded(inputs: Sequence[Any], out: Shape, steps: Steps) -> None:
             given.shape[1:-1], steps.input_dilation, steps.pads, strict=True
         )
     ]
-    found = count((given.shape[0], *lengths, given.shape[-1]))
+    size = count((given.shape[0], *lengths, given.shape[-1]))
     if by_windows(given.dtype, steps):
-        found = max_of(found, count((*out[:-1], *weight.shape[1:-1], given.shape[-1])))
-    if isinstance(found, int) and found > MAX_ELEMENTS:
+        size = max_of(size, count((*out[:-1], *weight.shape[1:-1], given.shape[-1])))
+    if isinstance(size, int) and size > MAX_ELEMENTS:
         raise OperationError(
             "limit_exceeded",
-            f"makes {found} elements of padding, dilation and windows on its way, must be "
+            f"makes {size} elements of padding, dilation and windows on its way, must be "
             f"{MAX_ELEMENTS} at most: take less padding, dilation or stride",
             limit=MAX_ELEMENTS,
-            value=found,
+            value=size,
             shapes=f"{given}, {weight}",
         )
 

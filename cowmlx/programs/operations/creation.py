@@ -124,8 +124,8 @@ def _arange(start: float, stop: float, step: float, dtype: mx.Dtype) -> mx.array
     places = mx.arange(length, dtype=mx.int64 if wide == mx.int64 else mx.float32)
     if wide not in (mx.int64, mx.float32):
         places = mx.arange(length, dtype=mx.float64 if dtype == mx.float64 else mx.float32)
-    found = mx.array(start, dtype=places.dtype) + places * mx.array(step, dtype=places.dtype)
-    return found.astype(dtype)
+    result = mx.array(start, dtype=places.dtype) + places * mx.array(step, dtype=places.dtype)
+    return result.astype(dtype)
 
 
 def _linspace(start: float, stop: float, num: int, endpoint: bool, dtype: mx.Dtype) -> mx.array:

@@ -43,8 +43,8 @@ def _unary(
         return custom(a), axis
 
     def function(a: mx.array) -> mx.array:
-        found: mx.array = custom(a) if a.dtype == mx.float64 else plain(a)
-        return found
+        result: mx.array = custom(a) if a.dtype == mx.float64 else plain(a)
+        return result
 
     return function
 
@@ -113,10 +113,10 @@ _SLOPE = 2 / math.sqrt(math.pi)
 
 
 def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
-    found = coefficients[0] * x + coefficients[1]
+    result = coefficients[0] * x + coefficients[1]
     for coefficient in coefficients[2:]:
-        found = found * x + coefficient
-    return found
+        result = result * x + coefficient
+    return result
 
 
 def _near(a: mx.array) -> mx.array:
@@ -151,14 +151,14 @@ def _erfinv(a: mx.array) -> mx.array:
     rest = 1 - held
     logarithm = mx.log1p(-held) + mx.log1p(held)
     middle = 2 / (math.pi * 0.147) + 0.5 * logarithm
-    found = mx.sqrt(mx.sqrt(mx.square(middle) - logarithm / 0.147) - middle)
+    result = mx.sqrt(mx.sqrt(mx.square(middle) - logarithm / 0.147) - middle)
     for _ in range(2):
-        above, near, tail = _split(found)
+        above, near, tail = _split(result)
         error = mx.where(above, rest - tail, near - held)
-        step = error / (_SLOPE * _exp(-mx.square(found)))
-        found = found - step / (1 + found * step)
-    found = mx.where(inside, found, mx.where(size == 1, math.inf, math.nan).astype(a.dtype))
-    return mx.where(a < 0, -found, found)
+        step = error / (_SLOPE * _exp(-mx.square(result)))
+        result = result - step / (1 + result * step)
+    result = mx.where(inside, result, mx.where(size == 1, math.inf, math.nan).astype(a.dtype))
+    return mx.where(a < 0, -result, result)
 
 
 def _sigmoid(a: mx.array) -> mx.array:
@@ -209,15 +209,15 @@ def _of_pairs(
     ) -> tuple[mx.array, int]:
         """Keep the gradient, as above; an array that all rows share has no axis."""
         parts = [
-            each[None] if axis is None else mx.moveaxis(each, axis, 0)
-            for each, axis in zip(arrays, axes, strict=True)
+            array[None] if axis is None else mx.moveaxis(array, axis, 0)
+            for array, axis in zip(arrays, axes, strict=True)
         ]
         return custom(*mx.broadcast_arrays(*parts)), 0
 
     def function(a: mx.array, b: mx.array) -> mx.array:
         dtype = mx.result_type(a, b)
-        found: mx.array = custom(*mx.broadcast_arrays(a.astype(dtype), b.astype(dtype)))
-        return found
+        result: mx.array = custom(*mx.broadcast_arrays(a.astype(dtype), b.astype(dtype)))
+        return result
 
     return function
 
@@ -266,8 +266,8 @@ def power(a: mx.array, b: mx.array) -> mx.array:
 
 def _largest(a: mx.array, axis: Axis) -> mx.array:
     """Return the maximum along axes, 0 for infinities, without a gradient."""
-    found = mx.max(mx.stop_gradient(a), axis=axis, keepdims=True)
-    return mx.where(mx.isfinite(found), found, 0)
+    result = mx.max(mx.stop_gradient(a), axis=axis, keepdims=True)
+    return mx.where(mx.isfinite(result), result, 0)
 
 
 def logsumexp(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.array:
@@ -277,10 +277,10 @@ def logsumexp(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.arra
             a = a.astype(mx.float32)  # mlx subtracts the largest before, also from unsigned ones
         return mx.logsumexp(a, axis=axis, keepdims=keepdims)
     largest = _largest(a, axis)
-    found = mx.log(mx.sum(exp(a - largest), axis=axis, keepdims=True)) + largest
+    result = mx.log(mx.sum(exp(a - largest), axis=axis, keepdims=True)) + largest
     if keepdims:
-        return found
-    return mx.squeeze(found, axis=axis)
+        return result
+    return mx.squeeze(result, axis=axis)
 
 
 def softmax(a: mx.array, axis: Axis = None, precise: bool = False) -> mx.array:
@@ -299,18 +299,18 @@ def logcumsumexp(
         return mx.logcumsumexp(a, axis=axis, reverse=reverse, inclusive=inclusive)
     if axis is None:
         a, axis = a.reshape(-1), 0
-    found = mx.moveaxis(a, axis, 0)
+    result = mx.moveaxis(a, axis, 0)
     if reverse:
-        found = found[::-1]
+        result = result[::-1]
     if not inclusive:
-        found = mx.concatenate([mx.full(found[:1].shape, -math.inf, a.dtype), found[:-1]])
+        result = mx.concatenate([mx.full(result[:1].shape, -math.inf, a.dtype), result[:-1]])
     # Each round doubles how many elements a place has (Hillis and Steele, 1986).
     width = 1
-    while width < found.shape[0]:
-        more = logaddexp(found[width:], found[:-width])
-        found = mx.concatenate([found[:width], more])
+    while width < result.shape[0]:
+        more = logaddexp(result[width:], result[:-width])
+        result = mx.concatenate([result[:width], more])
         width *= 2
-    return mx.moveaxis(found[::-1] if reverse else found, 0, axis)
+    return mx.moveaxis(result[::-1] if reverse else result, 0, axis)
 
 
 _function = partial(elementwise, result=inexact)

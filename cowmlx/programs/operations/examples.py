@@ -97,7 +97,7 @@ def _numbers(generator: random.Random, count: int, low: float, high: float) -> l
 
 def _matrices(values: list[float], size: int, words: tuple[str, ...]) -> list[float]:
     """Make each matrix regular, and of the form that words say."""
-    found: list[float] = []
+    numbers: list[float] = []
     for at in range(0, len(values), size * size):
         rows = [values[at + size * row :][:size] for row in range(size)]
         if "definite" in words:
@@ -108,8 +108,8 @@ def _matrices(values: list[float], size: int, words: tuple[str, ...]) -> list[fl
                 hidden = column > row if "lower" in words else column < row
                 if ("lower" in words or "upper" in words) and hidden:
                     rows[row][column] = 0.0
-        found += [number for row in rows for number in row]
-    return found
+        numbers += [number for row in rows for number in row]
+    return numbers
 
 
 def _parts(text: str) -> tuple[str, tuple[int, ...], tuple[str, ...], float | None, float | None]:

@@ -206,8 +206,8 @@ def _one_hot_arrays(indices: Any, /, **attributes: Any) -> mx.array:
     if mx.issubdtype(indices.dtype, mx.signedinteger):
         inside = inside & (indices >= 0)
     where = mx.where(inside, safe(indices, classes, negative=False), classes)
-    found = where[..., None] == mx.arange(classes, dtype=mx.int32)
-    return found.astype(mlx_dtype(attributes["dtype"]))
+    result = where[..., None] == mx.arange(classes, dtype=mx.int32)
+    return result.astype(mlx_dtype(attributes["dtype"]))
 
 
 def _one_hot_checks(arrays: list[Any], attributes: Attributes) -> list[Check]:

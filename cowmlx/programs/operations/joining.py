@@ -49,7 +49,7 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
             )
         return [part] * cuts
     places: list[Dim] = [0, *cuts, length]
-    found: list[Dim] = []
+    lengths: list[Dim] = []
     for before, after in itertools.pairwise(places):
         part = after - before
         if isinstance(part, int) and part < 0:
@@ -58,8 +58,8 @@ def _parts(length: Dim, attributes: Attributes, shape: Shape) -> list[Dim]:
                 list(cuts),
                 f"places in order, from 0 to the axis' length {length}",
             )
-        found.append(part)
-    return found
+        lengths.append(part)
+    return lengths
 
 
 def _split(given: Any, /, **attributes: Any) -> list[Spec]:

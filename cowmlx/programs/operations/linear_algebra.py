@@ -257,8 +257,8 @@ def _svd_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim
 
 
 def _svd(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:
-    found = mx.linalg.svd(a, compute_uv=attributes["compute_uv"], stream=CPU)
-    return [found] if isinstance(found, mx.array) else list(found)
+    result = mx.linalg.svd(a, compute_uv=attributes["compute_uv"], stream=CPU)
+    return [result] if isinstance(result, mx.array) else list(result)
 
 
 def _qr_shapes(shape: Shape, attributes: Attributes) -> list[tuple[Sequence[Dim], None]]:

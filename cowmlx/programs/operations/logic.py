@@ -50,10 +50,10 @@ def _shifted(left: bool) -> Callable[[mx.array, mx.array], mx.array]:
         a, b = a.astype(dtype), b.astype(dtype)
         bits = 8 * dtype.size
         outside = (b < 0) | (b >= bits)
-        found = _bits(shift)(a, mx.where(outside, mx.zeros_like(b), b))
+        result = _bits(shift)(a, mx.where(outside, mx.zeros_like(b), b))
         if left:
-            return mx.where(outside, mx.zeros_like(found), found)
-        return mx.where(outside, mx.where(a < 0, -mx.ones_like(a), mx.zeros_like(a)), found)
+            return mx.where(outside, mx.zeros_like(result), result)
+        return mx.where(outside, mx.where(a < 0, -mx.ones_like(a), mx.zeros_like(a)), result)
 
     return function
 

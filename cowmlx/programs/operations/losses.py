@@ -137,11 +137,11 @@ def _loss(
     along = () if axis is None else (Attribute("axis", "axis", axis, "The axis of vectors."),)
 
     def infer(*inputs: Any, **attributes: Any) -> list[Spec]:
-        found = _met(inputs, places)
+        shape = _met(inputs, places)
         if axis is not None:
-            at = rules.axis_of(attributes["axis"], len(found.shape))
-            found = Spec(rules.without(found.shape, at), found.dtype)
-        return reduced_spec(found, attributes)
+            at = rules.axis_of(attributes["axis"], len(shape.shape))
+            shape = Spec(rules.without(shape.shape, at), shape.dtype)
+        return reduced_spec(shape, attributes)
 
     def compute(*arrays: Any, **attributes: Any) -> list[mx.array]:
         given = {key: value for key, value in attributes.items() if key != "reduction"}

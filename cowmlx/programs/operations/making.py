@@ -76,8 +76,8 @@ def _named(name: str, infer: Callable[..., Any]) -> Infer:
 
     def specs(inputs: list[Any], attributes: Attributes) -> list[Spec]:
         try:
-            found = infer(*inputs, **attributes)
-            listed = [found] if isinstance(found, Spec) else list(found)
+            inferred = infer(*inputs, **attributes)
+            listed = [inferred] if isinstance(inferred, Spec) else list(inferred)
         except OperationError as error:
             raise error.of(name) from None
         for each in listed:
@@ -94,8 +94,8 @@ def _computed(function: Callable[..., Any]) -> Compute:
     """Return a function that gives a list of results."""
 
     def results(arrays: list[Any], attributes: Attributes) -> list[mx.array]:
-        found = function(*arrays, **attributes)
-        return [found] if type(found) is mx.array else list(found)
+        outcome = function(*arrays, **attributes)
+        return [outcome] if type(outcome) is mx.array else list(outcome)
 
     return results
 
@@ -223,8 +223,8 @@ def shaped(
         return spec(rule(*(given.shape for given in inputs), attributes), dtype)
 
     def met(*arrays: mx.array, **attributes: Any) -> mx.array:
-        found: mx.array = apply(*cast(arrays), **attributes)
-        return found
+        result: mx.array = apply(*cast(arrays), **attributes)
+        return result
 
     return row(
         signature,

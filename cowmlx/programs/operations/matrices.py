@@ -74,8 +74,8 @@ log_determinant: Callable[[mx.array], tuple[mx.array, mx.array]] = _log_determin
 def inverse_or_nan(a: mx.array) -> mx.array:
     """Return inverses, nan for matrices that have none."""
     good = regular(a)
-    found = inverse(where_good(a, good))
-    return mx.where(good[..., None, None], found, mx.array(math.nan, dtype=a.dtype))
+    inverted = inverse(where_good(a, good))
+    return mx.where(good[..., None, None], inverted, mx.array(math.nan, dtype=a.dtype))
 
 
 def finite(a: mx.array, **attributes: Any) -> mx.array:

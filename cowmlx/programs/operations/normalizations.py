@@ -213,8 +213,8 @@ def _attention_float64(
             scores = mx.where(whole, scores, mx.finfo(scores.dtype).min)
         else:
             scores = scores + whole
-    found = elementary.softmax(scores, axis=-1) @ v[:, :, None]
-    return found.reshape(batch, heads, length, -1)
+    result = elementary.softmax(scores, axis=-1) @ v[:, :, None]
+    return result.reshape(batch, heads, length, -1)
 
 
 def _dropout(x: Any, key: Any, /, **attributes: Any) -> Spec:
@@ -253,8 +253,8 @@ def _linear(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> Spec:
 
 def _linear_arrays(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> mx.array:
     dtype = mx.result_type(x, weight)
-    found = mx.matmul(x.astype(dtype), weight.astype(dtype).T)
-    return found if bias is None else found + bias
+    result = mx.matmul(x.astype(dtype), weight.astype(dtype).T)
+    return result if bias is None else result + bias
 
 
 _GROUPS = Attribute("num_groups", "int", REQUIRED, "How many groups of channels.", low=1)

@@ -30,12 +30,12 @@ def product_shape(left: Shape, right: Shape) -> Shape:
             f"second ({other})",
         )
     batch = rules.broadcast([left[:-2], right[:-2]])
-    found: tuple[Dim, ...] = batch
+    shape: tuple[Dim, ...] = batch
     if len(left) > 1:
-        found += (rows,)
+        shape += (rows,)
     if len(right) > 1:
-        found += (columns,)
-    return found
+        shape += (columns,)
+    return shape
 
 
 def _matmul_cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:

@@ -54,8 +54,8 @@ def _with_elements(
         if all(operand is None or operand.size for operand in arrays):
             return compute(*arrays, **attributes)
         specs = [None if array is None else described(array) for array in arrays]
-        found: Any = infer(*specs, **attributes)
-        return mx.zeros(found.shape, mlx_dtype(found.dtype))
+        inferred: Any = infer(*specs, **attributes)
+        return mx.zeros(inferred.shape, mlx_dtype(inferred.dtype))
 
     return function
 

@@ -100,9 +100,9 @@ def uniform(
     """Return uniform numbers from low up to high, without it."""
     if dtype != mx.float64:
         return mx.random.uniform(low, high, shape, dtype, key)
-    found = low + (high - low) * _unit(shape, key)
+    result = low + (high - low) * _unit(shape, key)
     # A sum may be rounded up to the end.
-    return mx.minimum(found, math.nextafter(high, low))
+    return mx.minimum(result, math.nextafter(high, low))
 
 
 def normal(
@@ -120,8 +120,8 @@ def _truncated_normal(
     if dtype != mx.float64:
         return mx.random.truncated_normal(lower, upper, shape, dtype, key)
     ends = [math.erf(bound / math.sqrt(2)) for bound in (lower, upper)]
-    found = _standard_normal(ends[0] + (ends[1] - ends[0]) * _unit(shape, key))
-    return mx.clip(found, lower, upper)
+    result = _standard_normal(ends[0] + (ends[1] - ends[0]) * _unit(shape, key))
+    return mx.clip(result, lower, upper)
 
 
 def _gumbel(shape: Sequence[int], dtype: mx.Dtype, key: mx.array) -> mx.array:

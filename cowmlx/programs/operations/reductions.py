@@ -110,8 +110,8 @@ def _arg(name: str, summary: str, formula: str) -> Operation:
     def compute(array: mx.array, **attributes: Any) -> mx.array:
         if array.ndim == 0:  # mlx 0.32.4 fails for it with keepdims
             return mx.zeros((), mx.uint32)
-        found: mx.array = function(array, **attributes)
-        return found
+        result: mx.array = function(array, **attributes)
+        return result
 
     examples = [
         example("[2,3]", axis=1),
@@ -340,8 +340,8 @@ def _extreme(function: Callable[..., mx.array], lowest: float) -> Callable[..., 
         if not mx.issubdtype(a.dtype, mx.floating):
             return function(a, **attributes)
         is_nan = mx.isnan(mx.stop_gradient(a))
-        found = function(mx.where(is_nan, lowest, a), **attributes)
-        return mx.where(mx.cumsum(is_nan, **attributes) > 0, math.nan, found)
+        result = function(mx.where(is_nan, lowest, a), **attributes)
+        return mx.where(mx.cumsum(is_nan, **attributes) > 0, math.nan, result)
 
     return scan
 

@@ -228,8 +228,8 @@ class Operation:
                 value=len(given),
                 accepted=number,
             )
-        found = [*given, *[None] * (most - len(given))]
-        for place, each in zip(self._places(len(found)), found, strict=True):
+        operands = [*given, *[None] * (most - len(given))]
+        for place, each in zip(self._places(len(operands)), operands, strict=True):
             if each is None and not place.optional:
                 raise OperationError(
                     "missing",
@@ -237,7 +237,7 @@ class Operation:
                     op=self.name,
                     argument=place.name,
                 )
-        return found
+        return operands
 
     def _places(self, count: int) -> list[Input]:
         return [self.inputs[min(at, len(self.inputs) - 1)] for at in range(count)]

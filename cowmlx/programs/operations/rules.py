@@ -74,20 +74,20 @@ def promoted(left: str, right: str) -> str | None:
 
 def promote(dtypes: Sequence[str]) -> str:
     """Return the dtype that all meet in."""
-    found = dtypes[0]
+    dtype = dtypes[0]
     for other in dtypes[1:]:
-        both = promoted(found, other)
+        both = promoted(dtype, other)
         if both is None:
-            wider = "uint64 and signed integers" if "int" in found else "float64 and complex64"
+            wider = "uint64 and signed integers" if "int" in dtype else "float64 and complex64"
             raise OperationError(
                 "wrong_type",
-                f"would lose values of {found} and {other}, which have no common "
+                f"would lose values of {dtype} and {other}, which have no common "
                 f"dtype: cast one of them ({wider} meet in nothing that holds both)",
                 dtypes=", ".join(dtypes),
                 accepted="dtypes that meet without loss",
             )
-        found = both
-    return found
+        dtype = both
+    return dtype
 
 
 def inexact(dtype: str) -> str:
@@ -116,7 +116,7 @@ def shapes_refused(shapes: Sequence[Shape], why: str) -> OperationError:
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Return the shape that all meet in: dimensions are equal, or one of them is 1."""
     rank = max((len(shape) for shape in shapes), default=0)
-    found: list[Dim] = []
+    lengths: list[Dim] = []
     for at in range(rank):
         here: Dim = 1
         for shape in shapes:
@@ -133,8 +133,8 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
                 raise shapes_refused(
                     shapes, f"dimensions {here} and {other} {known}, must be equal or 1"
                 )
-        found.append(here)
-    return tuple(found)
+        lengths.append(here)
+    return tuple(lengths)
 
 
 def broadcasts_to(shape: Shape, wanted: Shape) -> bool:

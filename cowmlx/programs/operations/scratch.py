@@ -99,10 +99,10 @@ def _matrices(times: int, line: int = 0, square: bool = False) -> Scratch:
     def scratch(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
         given = inputs[0]
         *batch, rows, columns = given.shape
-        found = times * max(_largest(inputs), _largest(results)) + line * (rows + columns)
+        elements = times * max(_largest(inputs), _largest(results)) + line * (rows + columns)
         if square:
-            found += _size(batch) * (rows * rows + columns * columns)
-        return max(_bytes(given), 4) * found
+            elements += _size(batch) * (rows * rows + columns * columns)
+        return max(_bytes(given), 4) * elements
 
     return scratch
 
@@ -162,13 +162,13 @@ def _pool(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int
         for value in (attributes["kernel_size"], attributes["padding"])
     )
     padded = [length + 2 * pad for length, pad in zip(given.shape[1:-1], pads, strict=True)]
-    found = 0
+    elements = 0
     shape = [given.shape[0], *padded, given.shape[-1]]
     for axis, (kernel, places) in enumerate(zip(kernels, results[0].shape[1:-1], strict=True), 1):
         before = _size(shape)
         shape[axis] = places
-        found = max(found, before + 2 * _size(shape) * kernel + _size(shape))
-    return 2 * _bytes(given) * found
+        elements = max(elements, before + 2 * _size(shape) * kernel + _size(shape))
+    return 2 * _bytes(given) * elements
 
 
 def _gathered(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
@@ -203,16 +203,16 @@ def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> i
         sizes.update(zip(term, operand.shape, strict=True))
         arrays.append(mx.broadcast_to(mx.array(0.0), operand.shape))  # no elements are made of it
     path, _ = mx.einsum_path(text, *arrays)
-    found = 0
+    elements = 0
     for step in path:
         taken = [terms[at] for at in step]
         terms = [term for at, term in enumerate(terms) if at not in step]
         kept = set("".join(taken)) & (set(right) | set("".join(terms)))
         terms.append("".join(sorted(kept)))
         # An axis that comes twice in a term goes first; a diagonal needs an index for each element.
-        found += sum(2 * _size(sizes[letter] for letter in term) for term in taken)
-        found += 2 * _size(sizes[letter] for letter in kept)
-    return max(_bytes(results[0]), 4) * found
+        elements += sum(2 * _size(sizes[letter] for letter in term) for term in taken)
+        elements += 2 * _size(sizes[letter] for letter in kept)
+    return max(_bytes(results[0]), 4) * elements
 
 
 SCRATCH: dict[str, Scratch] = {

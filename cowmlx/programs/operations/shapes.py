@@ -112,17 +112,17 @@ def _transpose(shape: Shape, attributes: Attributes) -> Shape:
 def _swapped(shape: Shape, attributes: Attributes) -> Shape:
     one = rules.axis_of(attributes["axis1"], len(shape), "axis1")
     other = rules.axis_of(attributes["axis2"], len(shape), "axis2")
-    found = list(shape)
-    found[one], found[other] = found[other], found[one]
-    return tuple(found)
+    lengths = list(shape)
+    lengths[one], lengths[other] = lengths[other], lengths[one]
+    return tuple(lengths)
 
 
 def _moved(shape: Shape, attributes: Attributes) -> Shape:
     source = rules.axis_of(attributes["source"], len(shape), "source")
     destination = rules.axis_of(attributes["destination"], len(shape), "destination")
-    found = [*shape[:source], *shape[source + 1 :]]
-    found.insert(destination, shape[source])
-    return tuple(found)
+    lengths = [*shape[:source], *shape[source + 1 :]]
+    lengths.insert(destination, shape[source])
+    return tuple(lengths)
 
 
 def _matrix_transposed(shape: Shape, attributes: Attributes) -> Shape:

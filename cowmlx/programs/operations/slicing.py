@@ -31,14 +31,14 @@ def _limits(shape: Shape, attributes: Attributes) -> list[tuple[int, int, int, i
     """Return axis, start, stop and stride of each axis that is sliced."""
     start, stop = attributes["start"], attributes["stop"]
     axes = attributes["axes"]
-    found = rules.axes_of(range_of(len(start)) if axes is None else axes, len(shape), "axes")
-    strides = attributes["strides"] or (1,) * len(found)
+    chosen = rules.axes_of(range_of(len(start)) if axes is None else axes, len(shape), "axes")
+    strides = attributes["strides"] or (1,) * len(chosen)
     for name, given in (("start", start), ("stop", stop), ("strides", strides)):
-        if len(given) != len(found):
-            raise rules.value_refused(name, list(given), f"{len(found)} numbers, one per axis")
+        if len(given) != len(chosen):
+            raise rules.value_refused(name, list(given), f"{len(chosen)} numbers, one per axis")
     if 0 in strides:
         raise rules.value_refused("strides", list(strides), "numbers that are not 0")
-    return list(zip(found, start, stop, strides, strict=True))
+    return list(zip(chosen, start, stop, strides, strict=True))
 
 
 def range_of(count: int) -> tuple[int, ...]:
@@ -73,10 +73,10 @@ def _slice(start: int, stop: int, stride: int) -> slice:
 
 
 def _sliced(shape: Shape, attributes: Attributes) -> Shape:
-    found = list(shape)
+    lengths = list(shape)
     for axis, start, stop, stride in _limits(shape, attributes):
-        found[axis] = _slice_length(shape, axis, start, stop, stride)
-    return tuple(found)
+        lengths[axis] = _slice_length(shape, axis, start, stop, stride)
+    return tuple(lengths)
 
 
 def _slice_array(a: mx.array, **attributes: Any) -> mx.array:

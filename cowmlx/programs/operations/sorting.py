@@ -107,8 +107,8 @@ def _unique_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     places = mx.arange(size, dtype=mx.int32)
     counts = mx.sum((run[None] == places[:, None]).astype(mx.int32), axis=1)
     starts = mx.sum((run[None] < places[:, None]).astype(mx.int32), axis=1)
-    found = mx.take(line, mx.minimum(starts, line.size - 1))
-    return [found, counts, run[-1] + 1]
+    result = mx.take(line, mx.minimum(starts, line.size - 1))
+    return [result, counts, run[-1] + 1]
 
 
 ROWS = (

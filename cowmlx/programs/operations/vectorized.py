@@ -102,27 +102,27 @@ def _traced(
         for at, operand, axis in zip(there, inputs[:-1], axes[:-1], strict=True):
             given[at], places[at] = operand, axis
         assert axes[-1] is not None
-        found = compute(given, places, inputs[-1].shape[axes[-1]])
-        return found, [0] * len(found)
+        results = compute(given, places, inputs[-1].shape[axes[-1]])
+        return results, [0] * len(results)
 
-    found: list[mx.array] = custom(*[arrays[at] for at in there], marker)
-    return found
+    results: list[mx.array] = custom(*[arrays[at] for at in there], marker)
+    return results
 
 
 def _stacked(given: Arrays, axes: Axes, places: Any, count: int) -> Arrays:
     """Return arrays, those at some places with rows as their first axis."""
-    found = list(given)
+    stacked = list(given)
     for at in places:
         array = None if at >= len(given) else given[at]
         if array is not None:
             axis = axes[at]
             shared = axis is None
-            found[at] = (
+            stacked[at] = (
                 mx.broadcast_to(array, (count, *array.shape))
                 if shared
                 else mx.moveaxis(array, axis, 0)
             )
-    return found
+    return stacked
 
 
 def _one_by_one(
@@ -142,7 +142,7 @@ def _one_by_one(
         operand if axis is None else mx.moveaxis(operand, axis, 0)
         for operand, axis in zip(given, axes, strict=True)
     ]
-    found = [
+    stacks = [
         row.compute(
             [
                 array if axis is None else array[number]
@@ -152,7 +152,7 @@ def _one_by_one(
         )
         for number in range(count)
     ]
-    return [mx.stack(list(results)) for results in zip(*found, strict=True)]
+    return [mx.stack(list(results)) for results in zip(*stacks, strict=True)]
 
 
 def _mapped(compute: Any, given: Arrays, axes: Axes, attributes: Attributes) -> list[mx.array]:
@@ -163,9 +163,9 @@ def _mapped(compute: Any, given: Arrays, axes: Axes, attributes: Attributes) -> 
         arrays = list(given)
         for at, array in zip(own, rows, strict=True):
             arrays[at] = array
-        found: list[mx.array] = compute(arrays, attributes)
-        return found
+        results: list[mx.array] = compute(arrays, attributes)
+        return results
 
     mapped: Any = mx.vmap(one, in_axes=tuple(axes[at] for at in own))
-    found: list[mx.array] = mapped(*[given[at] for at in own])
-    return found
+    results: list[mx.array] = mapped(*[given[at] for at in own])
+    return results

@@ -51,8 +51,8 @@ def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = Fa
     """
     axes = len(steps.stride)
     if given.ndim > axes + 2:
-        found = convolve(given.flatten(0, 1), weight, steps, gathers)
-        return found.reshape(*given.shape[:2], *found.shape[1:])
+        result = convolve(given.flatten(0, 1), weight, steps, gathers)
+        return result.reshape(*given.shape[:2], *result.shape[1:])
     kind = "float64" if given.dtype == mx.float64 else "float32"
     # mlx ends the process for the gradient of a convolution of nothing.
     unknown = given.size == 0 or (axes == 3 and steps.groups > 1)
@@ -75,7 +75,7 @@ def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = Fa
             low = high = both = 0
         padding.append(both)
         ends.append((low - both, high - both))
-    found = mx.conv_general(
+    result = mx.conv_general(
         given,
         weight,
         stride=stride,
@@ -86,8 +86,8 @@ def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = Fa
         flip=steps.flip,
     )
     for at, end in enumerate(ends):
-        found = _padded(found, 1 + at, end)
-    return found
+        result = _padded(result, 1 + at, end)
+    return result
 
 
 def by_windows(dtype: str, steps: Steps) -> bool:
@@ -122,8 +122,8 @@ def _convolve_windows(given: mx.array, weight: mx.array, steps: Steps) -> mx.arr
     lines = lines.transpose(2, 0, 1, 3).reshape(groups, positions, math.prod(kernel) * channels)
     outputs = weight.shape[0] // groups
     columns = weight.reshape(groups, outputs, math.prod(kernel) * channels).swapaxes(1, 2)
-    found = (lines @ columns).swapaxes(0, 1)
-    return found.reshape(given.shape[0], *outs, weight.shape[0])
+    result = (lines @ columns).swapaxes(0, 1)
+    return result.reshape(given.shape[0], *outs, weight.shape[0])
 
 
 def _spread(given: mx.array, axis: int, dilation: int) -> mx.array:

@@ -46,11 +46,11 @@ class Unit:
         if self._records:
             if self._recording is None or not self._recording.fits(arrays):
                 self._recording = kernels.module().Recording(self._trace, arrays)
-            found = self._recording.replay(arrays)
+            results = self._recording.replay(arrays)
         else:
-            found = self._compiled(*arrays)
-        count = len(found) - len(self._notes)
-        return found[:count], found[count:]
+            results = self._compiled(*arrays)
+        count = len(results) - len(self._notes)
+        return results[:count], results[count:]
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -84,11 +84,11 @@ def explained(steps: tuple[str, ...]) -> Generator[None]:
     try:
         yield
     except (ValueError, RuntimeError) as error:
-        found = _NOT_IMPLEMENTED.search(str(error))
-        if found is None or not steps:
+        match = _NOT_IMPLEMENTED.search(str(error))
+        if match is None or not steps:
             raise
-        kind = (found[1] or found[4]).lower()
-        name = found[2] or found[3]
+        kind = (match[1] or match[4]).lower()
+        name = match[2] or match[3]
         raise Unsupported(
             f"mlx cannot {_WORDS[kind]} {name} in this composition: {', then '.join(steps)}",
             op=name,

@@ -53,10 +53,10 @@ class Costs:
     def multiplications(self, graph: Graph) -> Dim:
         """Return the multiply-adds of a graph's results; of a ``while``, of one round of it."""
         if graph.name not in self._multiplications:
-            found: Dim = 0
+            total: Dim = 0
             for node in graph.needed(graph.outputs):
-                found = found + self.of_node(node, graph.specs)
-            self._multiplications[graph.name] = found
+                total = total + self.of_node(node, graph.specs)
+            self._multiplications[graph.name] = total
         return self._multiplications[graph.name]
 
     def of_node(self, node: Node, specs: Mapping[str, Spec]) -> Dim:
@@ -72,16 +72,16 @@ class Costs:
         return inner * _steps(node, specs)
 
     def _of_elements(self, node: Node, specs: Mapping[str, Spec]) -> Dim:
-        found: Dim = 0
+        total: Dim = 0
         if self._element is None:
             for name in node.outputs:
-                found = found + count(specs[name].shape)
+                total = total + count(specs[name].shape)
         elif node.op not in VIEWS:
             for input_ in (*node.inputs, *node.outputs):
                 if input_ is not None:
-                    found = found + count(specs[input_].shape) * self._element
-            found = found * _touches(node, specs)
-        return found
+                    total = total + count(specs[input_].shape) * self._element
+            total = total * _touches(node, specs)
+        return total
 
     def unrolled(self, graph: Graph) -> Unrolled:
         """Return how many nodes a graph of given dimensions stands for."""
@@ -89,10 +89,10 @@ class Costs:
             total = 0
             depths: dict[str, int] = {}
             for node in graph.needed(graph.outputs):
-                found = self.unrolled_node(node, graph.specs)
-                total += found.nodes
+                unrolled_nodes = self.unrolled_node(node, graph.specs)
+                total += unrolled_nodes.nodes
                 before = max((depths.get(input_, 0) for input_ in node.inputs if input_), default=0)
-                depths.update(dict.fromkeys(node.outputs, before + found.depth))
+                depths.update(dict.fromkeys(node.outputs, before + unrolled_nodes.depth))
             deepest = max((depths.get(name, 0) for name in graph.outputs), default=0)
             self._unrolled[graph.name] = Unrolled(total, deepest)
         return self._unrolled[graph.name]
@@ -207,14 +207,14 @@ class Needs:
     def total(self, graph: Graph) -> int:
         """Return the bytes of all results, with calls and scans unrolled, ``while`` as a round."""
         if graph.name not in self._totals:
-            found = 0
+            needed = 0
             for node in graph.needed(graph.outputs):
-                found += made_by(node.op, [graph.specs[name] for name in node.outputs])
-                found += _on_its_way(graph, node)
+                needed += made_by(node.op, [graph.specs[name] for name in node.outputs])
+                needed += _on_its_way(graph, node)
                 if not isinstance(node.row, Operation):
                     inner = (self.total(self._library.functions[name]) for name in node.functions)
-                    found += steps_of(node, graph.specs) * sum(inner)
-            self._totals[graph.name] = found
+                    needed += steps_of(node, graph.specs) * sum(inner)
+            self._totals[graph.name] = needed
         return self._totals[graph.name]
 
 

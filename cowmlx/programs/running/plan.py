@@ -92,11 +92,11 @@ class Planner:
             rounds = self._runs_in_rounds(graph, node)
             (alone if rounds else together).setdefault(level, []).append(node)
             levels.update(dict.fromkeys(node.outputs, level + rounds))
-        found: list[list[Node]] = []
+        groups: list[list[Node]] = []
         for level in range(max((*together, *alone), default=-1) + 1):
-            found += self._cut(graph, together.get(level, []))
-            found += [[node] for node in alone.get(level, [])]
-        return found
+            groups += self._cut(graph, together.get(level, []))
+            groups += [[node] for node in alone.get(level, [])]
+        return groups
 
     def _runs_in_rounds(self, graph: Graph, node: Node) -> bool:
         if isinstance(node.row, Operation):
@@ -107,18 +107,18 @@ class Planner:
         return count > MAX_INLINED or self._work(graph, node) > MAX_UNIT_WORK
 
     def _cut(self, graph: Graph, nodes: list[Node]) -> list[list[Node]]:
-        found: list[list[Node]] = []
+        pieces: list[list[Node]] = []
         count = work = 0
         for node in nodes:
             cost = self._work(graph, node)
             number = self.costs.unrolled_node(node, graph.specs).nodes
-            if not found or work + cost > MAX_UNIT_WORK or count + number > MAX_UNIT_NODES:
-                found.append([])
+            if not pieces or work + cost > MAX_UNIT_WORK or count + number > MAX_UNIT_NODES:
+                pieces.append([])
                 count = work = 0
-            found[-1].append(node)
+            pieces[-1].append(node)
             count += number
             work += cost
-        return found
+        return pieces
 
     def _part(
         self, graph: Graph, at: int, group: list[Node], users: dict[str, int]

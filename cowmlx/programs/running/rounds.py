@@ -74,8 +74,8 @@ class Units:
         def traced(arrays: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
             tracer = Tracer(self.library, None, self._finite)
             values = dict(zip(segment.reads, arrays, strict=True))
-            found = tracer.nodes(graph, segment.nodes, values, segment.gives)
-            return found, tracer.flags
+            results = tracer.nodes(graph, segment.nodes, values, segment.gives)
+            return results, tracer.flags
 
         return traced
 
@@ -117,31 +117,31 @@ class Rounds:
         for number, stage in enumerate(stages):
             if isinstance(stage.part, Segment):
                 names = list(stage.part.gives)
-                found = self._segment(graph, stage.part, values)
+                results = self._segment(graph, stage.part, values)
                 cut = number + 1 < len(stages) and isinstance(stages[number + 1].part, Segment)
             else:
                 node, names, cut = stage.part, list(stage.part.outputs), False
                 given = [_value(graph, values, name) for name in node.inputs if name is not None]
                 for name in stage.drops:
                     values.pop(name, None)
-                found = yield from self._CONTROL[node.op](self, graph, node, given, path)
-            values.update(zip(names, found, strict=True))
+                results = yield from self._CONTROL[node.op](self, graph, node, given, path)
+            values.update(zip(names, results, strict=True))
             for name in stage.drops:
                 values.pop(name, None)
             if (cut and self._values) or perf_counter() - self._began >= TURN:
-                found = [values[name] for name in names if name in values]
-                yield from self.settle(found)
-            found = []
+                results = [values[name] for name in names if name in values]
+                yield from self.settle(results)
+            results = []
         return [_value(graph, values, name) for name in wanted]
 
     def _segment(
         self, graph: Graph, segment: Segment, values: dict[str, mx.array]
     ) -> list[mx.array]:
         unit = self._units.unit(graph, segment)
-        found, flags = unit([values[name] for name in segment.reads])
+        results, flags = unit([values[name] for name in segment.reads])
         self._flags += zip(unit.notes, flags, strict=True)
         self._work += segment.work
-        return found
+        return results
 
     def settle(self, arrays: Sequence[mx.array]) -> Generator[Computing]:
         """Compute arrays, with turns of others meanwhile if it takes long.
@@ -212,12 +212,12 @@ class Rounds:
         for number in range(length):
             at = length - 1 - number if attributes["reverse"] else number
             elements = [scan[at] for scan in scanned]
-            found = yield from self._function(
+            results = yield from self._function(
                 attributes["body"], [*carried, *elements, *rest], (*path, number)
             )
-            carried = found[:carries]
-            rows.append(found[carries:])
-            del found
+            carried = results[:carries]
+            rows.append(results[carries:])
+            del results
             if len(rows) - settled == together or perf_counter() - self._began >= TURN:
                 yield from self.settle([*carried, *chain(*rows[settled:])])
                 settled = len(rows)
@@ -233,5 +233,5 @@ class Rounds:
 
 
 def _value(graph: Graph, values: dict[str, mx.array], name: str) -> mx.array:
-    found = values.get(name)
-    return graph.constants[name].array if found is None else found
+    value = values.get(name)
+    return graph.constants[name].array if value is None else value

@@ -170,19 +170,19 @@ class Scope:
         return max((self._depths.get(name, 0) for name in names if name), default=0)
 
     def _value(self, name: str) -> mx.array:
-        found = self._values.get(name)
-        return self._graph.constants[name].array if found is None else found
+        value = self._values.get(name)
+        return self._graph.constants[name].array if value is None else value
 
     def _compute(self, node: Node) -> None:
         depth = self.depth(node.inputs) + 1
         self._tracer.counted(node, self._graph.name, depth)
         arrays = [None if input_ is None else self._value(input_) for input_ in node.inputs]
         if isinstance(node.row, Operation):
-            found = self._operation(node, node.row, arrays)
+            computed = self._operation(node, node.row, arrays)
         else:
             given = [operand for operand in arrays if operand is not None]
-            found, depth = self._CONTROL[node.op](self, node, given, depth)
-        for name, array in zip(node.outputs, found, strict=True):
+            computed, depth = self._CONTROL[node.op](self, node, given, depth)
+        for name, array in zip(node.outputs, computed, strict=True):
             self._values[name] = array
             self._depths[name] = depth
 
@@ -193,15 +193,15 @@ class Scope:
         specs = [self._graph.specs[name] for name in node.outputs]
         marker = self._tracer.marker
         results = compute(row, arrays, node.attributes, specs, marker)
-        found = [_without_slope(result) for result in results]
-        for name, array in zip(node.outputs, found, strict=True):
+        detached = [_without_slope(result) for result in results]
+        for name, array in zip(node.outputs, detached, strict=True):
             _require_inferred(node, self._graph, self._graph.specs[name], array)
         for number, check in enumerate(checks_of(row, arrays, node.attributes, marker)):
             note = flagging.of_check(node, self._graph.name, number, check)
             flagging.add(self._tracer.flags, note, check.found, self._guard)
         if self._tracer.finite:
-            self._flag_finite(node, arrays, found)
-        return found
+            self._flag_finite(node, arrays, detached)
+        return detached
 
     def _flag_finite(
         self, node: Node, arrays: list[mx.array | None], found: list[mx.array]
@@ -253,14 +253,14 @@ class Scope:
             guard,
             dict(zip(names, depths, strict=True)),
         )
-        found = scope.results(graph.needed(graph.outputs), graph.outputs)
-        return found, [scope.depth([name]) for name in graph.outputs]
+        results = scope.results(graph.needed(graph.outputs), graph.outputs)
+        return results, [scope.depth([name]) for name in graph.outputs]
 
     def _call(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
         path = (*self._path, node.name)
         depths = [depth] * len(arrays)
-        found, deep = self._run(node.attributes["function"], arrays, depths, path, self._guard)
-        return found, max(deep)
+        results, deep = self._run(node.attributes["function"], arrays, depths, path, self._guard)
+        return results, max(deep)
 
     def _cond(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
         predicate, *given = arrays
@@ -269,8 +269,8 @@ class Scope:
         names = node.attributes["then"], node.attributes["else"]
         taken = self._tracer.decision(path)
         if taken is not None:
-            found, deep = self._run(names[not taken], given, depths, path, self._guard)
-            return found, max(deep)
+            results, deep = self._run(names[not taken], given, depths, path, self._guard)
+            return results, max(deep)
         branches = []
         deepest = 0
         for name, holds in zip(names, (predicate, mx.logical_not(predicate)), strict=True):
@@ -278,8 +278,8 @@ class Scope:
             entered = [
                 gated(array, holds) if name_of(array.dtype) in INEXACT else array for array in given
             ]
-            found, deep = self._run(name, entered, depths, (*path, name), guard)
-            branches.append(found)
+            results, deep = self._run(name, entered, depths, (*path, name), guard)
+            branches.append(results)
             deepest = max(deepest, *deep)
         pairs = zip(*branches, strict=True)
         return [mx.where(predicate, one, other) for one, other in pairs], deepest + 1
@@ -310,16 +310,16 @@ class Scope:
         for number in range(length):
             at = length - 1 - number if attributes["reverse"] else number
             elements = [scan[at] for scan in scanned]
-            found, deep = self._run(
+            results, deep = self._run(
                 attributes["body"],
                 [*carried, *elements, *rest],
                 [*depths, *[depth] * (len(elements) + len(rest))],
                 (*path, number),
                 self._guard,
             )
-            carried, depths = found[:carries], deep[:carries]
+            carried, depths = results[:carries], deep[:carries]
             deepest = max(deepest, *deep)
-            rows.append(found[carries:])
+            rows.append(results[carries:])
         specs = [self._graph.specs[name] for name in node.outputs[carries:]]
         return [*carried, *stacked(rows, specs, attributes["reverse"])], deepest + 1
 
@@ -464,5 +464,5 @@ def gated(array: mx.array, holds: mx.array) -> mx.array:
         holds: a bool (); of rows one for each.
     """
     function: Any = _gated
-    found: mx.array = function(array, holds)
-    return found
+    result: mx.array = function(array, holds)
+    return result

@@ -46,8 +46,8 @@ class Reader:
         character = self._next()
         lower = character.lower()
         if lower in SHORTHANDS:
-            found = SHORTHANDS[lower]
-            return none_of(found) if character.isupper() else found
+            shorthand = SHORTHANDS[lower]
+            return none_of(shorthand) if character.isupper() else shorthand
         if lower == "p":
             return self._property(negated=character == "P")
         return equal(self._code(character), fold=self._fold)

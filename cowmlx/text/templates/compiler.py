@@ -257,11 +257,11 @@ def variables_of(tree: nodes.Template) -> frozenset[str]:
 
     A variable that every path sets before it reads it is the template's own.
     """
-    found = _Lookups(tree.environment)
-    found.visit(tree)
+    lookups = _Lookups(tree.environment)
+    lookups.visit(tree)
     reads = _Reads()
     reads.visit_all(tree.body)
-    return frozenset(found.undeclared_identifiers) & reads.found
+    return frozenset(lookups.undeclared_identifiers) & reads.found
 
 
 def names_of(tree: nodes.Template) -> frozenset[str]:

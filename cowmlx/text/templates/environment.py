@@ -147,10 +147,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             if attribute in obj:
                 return obj[attribute]
             return self._missing(obj, attribute)
-        found = self.attribute(obj, attribute)
-        if not isinstance(found, Undefined) or not isinstance(obj, (dict, TemplateReference)):
-            return found
-        return found if hasattr(dict, attribute) else self._item(obj, attribute, found)
+        value = self.attribute(obj, attribute)
+        if not isinstance(value, Undefined) or not isinstance(obj, (dict, TemplateReference)):
+            return value
+        return value if hasattr(dict, attribute) else self._item(obj, attribute, value)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Carry out ``obj[argument]``."""

@@ -252,15 +252,15 @@ def printf(budget: Budget, pattern: str, values: Any) -> str:
     size = len(pattern) * unit(pattern)
     escaped = _ESCAPED if isinstance(pattern, Markup) else 1
     arguments = iter(values if isinstance(values, tuple) else (values,))
-    for found in _CONVERSION.finditer(pattern):
-        kind = found["kind"]
+    for match in _CONVERSION.finditer(pattern):
+        kind = match["kind"]
         if kind == "%":
             continue
         if kind == "(":
             raise ValueError("a name in a format holds a parenthesis")
-        width = _width(found["width"]) + _width(found["precision"])
+        width = _width(match["width"]) + _width(match["precision"])
         budget.step(2 + (width >> 2))
-        name = found["name"]
+        name = match["name"]
         if name is not None:
             argument = values.get(name) if isinstance(values, dict) else values
         else:

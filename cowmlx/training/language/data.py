@@ -54,16 +54,16 @@ class DataOptions:
     """
 
     def __init__(self, value: object = None, place: str = "options") -> None:
-        found = read({} if value is None else value, place, OPTIONS)
-        self.batch_size: int = found["batch_size"]
-        self.micro_batch: int = found["micro_batch"]
-        self._window: int | None = found["max_seq_length"]
+        options = read({} if value is None else value, place, OPTIONS)
+        self.batch_size: int = options["batch_size"]
+        self.micro_batch: int = options["micro_batch"]
+        self._window: int | None = options["max_seq_length"]
         self.window = self._window or _WINDOW
-        self.long_rows: str = found["long_rows"]
-        self.mask_prompt: bool = found["mask_prompt"]
-        self.packing: bool = found["packing"]
-        self.shuffle: bool = found["shuffle"]
-        self.seed: int = found["seed"]
+        self.long_rows: str = options["long_rows"]
+        self.mask_prompt: bool = options["mask_prompt"]
+        self.packing: bool = options["packing"]
+        self.shuffle: bool = options["shuffle"]
+        self.seed: int = options["seed"]
 
     def for_model(self, model: Model) -> DataOptions:
         """Return the same for a model.
@@ -77,9 +77,9 @@ class DataOptions:
             raise InvalidArgument(
                 message, argument="max_seq_length", value=self._window, accepted=f"2 to {most}"
             )
-        found = copy.copy(self)
-        found.window = min(self.window, most)
-        return found
+        copied = copy.copy(self)
+        copied.window = min(self.window, most)
+        return copied
 
 
 class LanguageData:
@@ -165,8 +165,8 @@ class LanguageData:
 
     def _shuffled(self, what: str, count: int) -> list[int]:
         key = key_of(self._options.seed, what, self._epoch)
-        found: list[int] = mx.random.permutation(count, key=key).tolist()  # type: ignore[assignment]
-        return found
+        order: list[int] = mx.random.permutation(count, key=key).tolist()  # type: ignore[assignment]
+        return order
 
     def _made(self, group: list[int]) -> TokenBatch:
         rows = [self._rows[index] for index in group]

@@ -113,15 +113,15 @@ def parse(line: bytes) -> Example:
 
 
 def _form(value: dict[str, Any]) -> str:
-    found = [TEXT] if "text" in value else []
+    forms = [TEXT] if "text" in value else []
     if "messages" in value:
-        found.append(MESSAGES)
+        forms.append(MESSAGES)
     if "prompt" in value or "completion" in value:
-        found.append(COMPLETION)
-    if len(found) != 1:
-        has = " and ".join(found) or "none of them"
+        forms.append(COMPLETION)
+    if len(forms) != 1:
+        has = " and ".join(forms) or "none of them"
         raise Malformed(f'it must have "messages", "prompt" and "completion", or "text"; has {has}')
-    return found[0]
+    return forms[0]
 
 
 def _text(value: dict[str, Any], key: str) -> str:

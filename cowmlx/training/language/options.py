@@ -44,15 +44,15 @@ class LanguageOptions:
 
     def __init__(self, value: object = None, place: str = "options") -> None:
         given = {} if value is None else value
-        found = read(given, place, OPTIONS)
-        self.kind: str = found["type"]
-        self.rank: int = found["rank"]
-        self.scale = float(found["scale"])
-        self.dropout = float(found["dropout"])
-        self.num_layers: int = found["num_layers"]
-        self.keys: tuple[str, ...] | None = found["keys"]
-        self.checkpointing: bool = found["grad_checkpoint"]
-        self.seed: int = found["seed"]
+        options = read(given, place, OPTIONS)
+        self.kind: str = options["type"]
+        self.rank: int = options["rank"]
+        self.scale = float(options["scale"])
+        self.dropout = float(options["dropout"])
+        self.num_layers: int = options["num_layers"]
+        self.keys: tuple[str, ...] | None = options["keys"]
+        self.checkpointing: bool = options["grad_checkpoint"]
+        self.seed: int = options["seed"]
         if self.num_layers == 0:
             raise out_of_range(f"{place}.num_layers", 0, OPTIONS["num_layers"].accepted)
         surplus = [name for name in _ADAPTERS_ONLY if isinstance(given, dict) and name in given]

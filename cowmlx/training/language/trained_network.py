@@ -79,9 +79,11 @@ def blocks_of(net: Any, architecture: str) -> list[Any]:
 
 def trainable(net: Module) -> dict[str, mx.array]:
     """Return the trainable parameters by full names, sorted."""
-    found: dict[str, mx.array] = dict(tree_flatten(net.trainable_parameters()))
+    parameters: dict[str, mx.array] = dict(tree_flatten(net.trainable_parameters()))
     return {
-        name: found[name] for name in sorted(found) if mx.issubdtype(found[name].dtype, mx.floating)
+        name: parameters[name]
+        for name in sorted(parameters)
+        if mx.issubdtype(parameters[name].dtype, mx.floating)
     }
 
 
