@@ -150,7 +150,7 @@
   X(EIO, -11, "input or output failed")                            \
   X(ETIMEDOUT, -12, "timed out")                                   \
   X(EFORK, -13, "called in a forked child")                        \
-  X(ELOST, -14, "a machine that the model runs on is lost")        \
+  X(ELOST, -14, "a machine or a device is lost")                   \
   X(EINTERNAL, -127, "internal error")
 
 /**
@@ -222,6 +222,7 @@
   X(overlapping, "argument", "two elements of a destination share memory")                     \
   X(not_finite, "argument, value", "a loss or a gradient that is not finite")                  \
   X(machine_lost, "machine, rank", "a machine that runs a part of the model is gone")          \
+  X(device_lost, "", "the device has failed; a stop and a start may recover it")               \
   X(unreachable, "machine, rank", "no worker has answered in time")                            \
   X(wrong_secret, "machine, rank", "a worker has another secret")                              \
   X(version_mismatch, "machine, rank", "a worker has other versions")                          \
@@ -324,13 +325,23 @@ typedef struct cow_mlx_runtime_params {
                                 A call that needs more is COW_MLX_ENOMEM; above it mlx waits and
                                 frees its cache. 16777216 or more, or 0: mlx's default, which does
                                 not bound weights (docs/guides/memory.md) */
-  uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: mlx's default */
+  uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU,
+                                and on a GPU a 16th of its recommended working set, between 256 MiB
+                                and 2 GiB. On a GPU they are freed after 2 s without work */
   cow_mlx_log_fn log;      /**< NULL: no log */
   void* log_user_data;
   /** messages up to this level are delivered */
   int32_t log_level COW_MLX_DEFAULT(COW_MLX_LOG_INFO);
   int64_t threads; /**< threads that kernels use on a CPU, the calling one included;
                         0: as many as processors that the process may use */
+  /** bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work;
+   *  2 s later none are. -1: the device's recommended working set, which is also the most;
+   *  0: none. Other devices wire nothing */
+  int64_t wired_limit COW_MLX_DEFAULT(-1);
+  /** quality-of-service class of the dispatch thread and of threads that it starts, on macOS:
+   *  "user-interactive", "user-initiated", "utility" or "background"; NULL: "user-initiated".
+   *  Other systems have none */
+  const char* quality_of_service;
 } cow_mlx_runtime_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -345,7 +356,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  *
  * @param params  NULL for the defaults, which also means "as it runs" when the
  *                runtime is running already
- * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216
+ * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216; wired_limit is
+ *                               above the device's recommended working set
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
  * @retval COW_MLX_ENOENT        no usable Python was found (the message lists the places searched),
  *                               or the Python lacks mlx
@@ -379,7 +391,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  * - "kernels": the library's kernels for CPUs. "instruction_set" and "threads" are null without
  *   kernels; "problem" says why there are none, or is null.
  * - "architectures": list of model_type.
- * - "memory": bytes "active", "cache", "peak" and "limit".
+ * - "memory": bytes "active", "cache", "peak", "limit", "cache_limit" (null if mlx's default) and
+ *   "wired_limit", 0 while nothing is wired.
  * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "array",
  *   "program", "training".
  *

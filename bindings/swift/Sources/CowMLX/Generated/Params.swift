@@ -13,13 +13,23 @@ public struct RuntimeParams: Sendable {
   /// COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
   /// default, which does not bound weights (docs/guides/memory.md).
   public var memoryLimit: Int
-  /// Bytes of freed buffers that mlx may keep; 0: mlx's default.
+  /// Bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU, and on a GPU a 16th of
+  /// its recommended working set, between 256 MiB and 2 GiB. On a GPU they are freed after 2 s
+  /// without work.
   public var cacheLimit: Int
   /// Messages up to this level are delivered; default INFO.
   public var logLevel: LogLevel
   /// Threads that kernels use on a CPU, the calling one included; 0: as many as processors that
   /// the process may use.
   public var threads: Int
+  /// Bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work; 2 s
+  /// later none are. -1: the device's recommended working set, which is also the most; 0: none.
+  /// Other devices wire nothing; default -1.
+  public var wiredLimit: Int
+  /// Quality-of-service class of the dispatch thread and of threads that it starts, on macOS:
+  /// "user-interactive", "user-initiated", "utility" or "background"; default: "user-initiated".
+  /// Other systems have none.
+  public var qualityOfService: String?
 
   /// Options with the library's defaults, except those that are given.
   public init(
@@ -28,7 +38,9 @@ public struct RuntimeParams: Sendable {
     memoryLimit: Int = 0,
     cacheLimit: Int = 0,
     logLevel: LogLevel = .info,
-    threads: Int = 0
+    threads: Int = 0,
+    wiredLimit: Int = -1,
+    qualityOfService: String? = nil
   ) {
     self.pythonHome = pythonHome
     self.device = device
@@ -36,6 +48,8 @@ public struct RuntimeParams: Sendable {
     self.cacheLimit = cacheLimit
     self.logLevel = logLevel
     self.threads = threads
+    self.wiredLimit = wiredLimit
+    self.qualityOfService = qualityOfService
   }
 }
 
@@ -53,6 +67,8 @@ extension RuntimeParams {
     raw.cache_limit = try lowering.number("cacheLimit", cacheLimit)
     raw.log_level = logLevel.rawValue
     raw.threads = try lowering.number("threads", threads)
+    raw.wired_limit = try lowering.number("wiredLimit", wiredLimit)
+    raw.quality_of_service = try lowering.text("qualityOfService", qualityOfService)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
   }

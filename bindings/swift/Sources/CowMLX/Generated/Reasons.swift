@@ -184,6 +184,9 @@ extension CowMLXError.Reason {
   /// A machine that runs a part of the model is gone.
   public static let machineLost = Self(rawValue: "machine_lost")
 
+  /// The device has failed; a stop and a start may recover it.
+  public static let deviceLost = Self(rawValue: "device_lost")
+
   /// No worker has answered in time.
   public static let unreachable = Self(rawValue: "unreachable")
 
