@@ -49,12 +49,8 @@ class Cuts:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
-        self._normal = _steps(_state(backend.normalizer), _NORMALIZERS)
-        self._split = _steps(_state(backend.pre_tokenizer), _PRE_TOKENIZERS)
-        # Whether time may grow with the square of what cannot be cut.
-        self.quadratic = _retries(_state(backend.normalizer)) or _retries(
-            _state(backend.pre_tokenizer)
-        )
+        self._normal = _steps(state_of(backend.normalizer), _NORMALIZERS)
+        self._split = _steps(state_of(backend.pre_tokenizer), _PRE_TOKENIZERS)
         self._pairs: dict[str, list[str] | None] = {}
         # Added tokens that are looked for in the text as it is, or once it is normalized.
         self._verbatim, self._normalized = _Touching(), _Touching()
@@ -135,7 +131,7 @@ class Cuts:
         return "\0" + "\0".join(known) + "\0"
 
 
-def _state(component: Any) -> dict[str, Any]:
+def state_of(component: Any) -> dict[str, Any]:
     """Return what a component of the library is made of; {} for none."""
     if component is None:
         return {}
@@ -144,17 +140,6 @@ def _state(component: Any) -> dict[str, Any]:
     except (TypeError, ValueError, AttributeError):
         return {"type": "unknown"}  # a component in Python
     return state if isinstance(state, dict) else {"type": "unknown"}
-
-
-def _retries(state: dict[str, Any]) -> bool:
-    """Whether some pattern of a component may search a run again from every place in it."""
-    for key in ("normalizers", "pretokenizers"):
-        if key in state:
-            return any(_retries(part) for part in state[key])
-    if state.get("pattern") is None:
-        return False
-    pattern = _pattern(state["pattern"])
-    return pattern is None or pattern.retries
 
 
 def _plain(character: str) -> bool:
@@ -247,7 +232,7 @@ def _ascii(left: str, right: str) -> Pair:
 def _replaced(state: dict[str, Any]) -> Step:
     content: str = state["content"]
     text = state["pattern"].get("String")
-    pattern = _pattern(state["pattern"])
+    pattern = pattern_of(state["pattern"])
     if pattern is None:
         return _unsure
 
@@ -296,7 +281,7 @@ def _precompiled(state: dict[str, Any]) -> Step:
     return step
 
 
-def _pattern(state: dict[str, str]) -> Pattern | None:
+def pattern_of(state: dict[str, str]) -> Pattern | None:
     """Return the pattern of a component; None if its syntax is not followed."""
     try:
         if "String" in state:
@@ -390,7 +375,7 @@ def _by_bytes(state: dict[str, Any]) -> list[Step]:
 
 _PRE_TOKENIZERS: dict[str, Component] = {
     "ByteLevel": _by_bytes,
-    "Split": lambda state: [_matched(_pattern(state["pattern"]), state["behavior"])],
+    "Split": lambda state: [_matched(pattern_of(state["pattern"]), state["behavior"])],
     "Metaspace": lambda state: [_metaspace(state)],
     "Whitespace": lambda _: [_matched(Pattern(_WORDS), "Removed")],
     "WhitespaceSplit": lambda _: [_isolated(str.isspace)],

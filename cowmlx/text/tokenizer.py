@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from cowmlx.text.cuts import Cuts
+    from cowmlx.text.retries import Retries
 
     Result = TypeVar("Result")
 
@@ -24,8 +25,6 @@ PART = 1 << 14  # characters
 PART_TOKENS = 1 << 14
 # The most characters that are encoded at once where no cut is sure to change nothing.
 MAX_PIECE = 1 << 20
-# The same where a pattern of the tokenizer may search it again from every place.
-MAX_RETRIED = 1 << 15
 MAX_TEXT = 1 << 30  # characters that tokens are turned into
 _FEW = 1 << 10
 _USUAL_GROWTH = 16  # ▁ for every space and one in front, or the longest of NFKC, are less
@@ -262,7 +261,7 @@ class Tokenizer:
             InvalidArgument: a piece that cannot be cut is too long.
         """
         part = self._part
-        if len(text) <= part:
+        if len(text) <= part and self._is_one_turn(text):
             yield self._encode(text, False, special=special), True
             return
         begin = 0
@@ -285,27 +284,42 @@ class Tokenizer:
     @property
     def _longest_piece(self) -> int:
         """The most characters that are encoded at once where no cut is sure."""
-        quadratic = self._cuts is not None and self._cuts.quadratic
-        longest = min(MAX_PIECE, MAX_RETRIED) if quadratic else MAX_PIECE
-        return max(1, longest // max(1, self.growth // _USUAL_GROWTH))
+        return max(1, MAX_PIECE // max(1, self.growth // _USUAL_GROWTH))
 
     def _end_of_part(self, text: str, begin: int, part: int) -> int:
-        longest = self._longest_piece
-        limit = begin + longest
+        limit = begin + self._longest_piece
+        if self._retries:
+            with _as_status("this text"):
+                limit = self._retries.end(text, begin, limit)
+            part = min(part, limit - begin)
         if self._cuts is None:
             end = len(text) if len(text) <= limit else None
         else:
             end = self._cuts.find(text, begin, begin + part, limit)
         if end is None:
             raise InvalidArgument(
-                f"from character {begin} on the text has more than {longest} characters "
+                f"from character {begin} on the text has more than {limit - begin} characters "
                 "among which this model's tokenizer allows no cut, as spaces between words are; "
                 "tokenize it in parts",
                 reason="limit_exceeded",
                 argument="text",
-                limit=longest,
+                limit=limit - begin,
             )
         return end
+
+    def _is_one_turn(self, text: str) -> bool:
+        if not self._retries:
+            return True
+        with _as_status("this text"):
+            return self._retries.end(text, 0, len(text)) == len(text)
+
+    @cached_property
+    def _retries(self) -> Retries | None:
+        """Patterns that take long on some texts; None if nothing is known of the tokenizer."""
+        from cowmlx.text.retries import Retries  # late, as cuts
+
+        known = model(self.backend) is not None
+        return Retries(self.backend, self.growth) if known else None
 
     @cached_property
     def _cuts(self) -> Cuts | None:

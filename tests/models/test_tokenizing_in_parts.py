@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from functools import cache
 
 import pytest
@@ -232,3 +234,32 @@ def test_patterns_that_go_back_over_much_are_told(pattern, slow, retries):
 def test_what_cannot_be_read_is_told(pattern):
     with pytest.raises(Unreadable):
         Pattern(pattern)
+
+
+def split_by(pattern: str, **changes: object) -> Tokenizer:
+    state = {**json.loads(odd.build("bpe")), "pre_tokenizer": odd.split({"Regex": pattern})}
+    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps({**state, **changes})), {})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "letters"),
+    [(r"\s+$", " "), (r"[a-f]+x", "face"), (r"(?:ab)+c", "ab"), (r"a+-a+-a+x", "aaaaa-")],
+)
+@pytest.mark.parametrize("normalizer", [None, {"type": "NFC"}, odd.replace("qq", "q")])
+def test_a_turn_searches_no_long_run_again_and_again(monkeypatch, pattern, letters, normalizer):
+    """A search of the run from each of 16,384 places took a second."""
+    runs = []
+    encode = Tokenizer._encode
+
+    def watched(self, text, *args, **kwargs):
+        runs.append(max(map(len, re.findall(f"[{letters}]+", text)), default=0))
+        return encode(self, text, *args, **kwargs)
+
+    monkeypatch.setattr(Tokenizer, "_encode", watched)
+    slow = split_by(pattern, normalizer=normalizer)
+    text = ("Then. " + (letters * 1000)[:1000]) * 12
+    tokens = slow.encode(text, add_special=False, parse_special=False)
+    assert tokens == slow.backend.encode(text, add_special_tokens=False).ids
+    with pytest.raises(InvalidArgument, match="no cut"):
+        slow.encode(letters * 16_384, add_special=False, parse_special=False)
+    assert 1000 <= max(runs) < 3000

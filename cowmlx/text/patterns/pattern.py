@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 from cowmlx.text.patterns.characters import (
@@ -16,7 +17,7 @@ from cowmlx.text.patterns.characters import (
     never,
     none_of,
 )
-from cowmlx.text.patterns.graph import UNBOUNDED, Graph, Node, empty
+from cowmlx.text.patterns.graph import UNBOUNDED, Atom, Graph, Node, empty
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -468,3 +469,33 @@ class Pattern:
         if source == self.source:
             return bool(self._root.failing)
         return bool(Pattern(source.removesuffix("|") or "x")._root.failing)
+
+    def runs(self) -> list[Callable[[str], bool]]:
+        """Return classes of characters: one search stays within a run of one class."""
+        graph = self._graph
+        if graph.opaque:
+            return [lambda _: True]
+        heads = list(range(len(graph.atoms)))
+
+        def head(at: int) -> int:
+            while heads[at] != at:
+                heads[at] = at = heads[heads[at]]
+            return at
+
+        # An atom that none follows, as that of a lookahead, ends a search.
+        inner = [at for at, follow in enumerate(graph.follow) if follow]
+        for at in inner:
+            for then in graph.follow[at]:
+                if graph.follow[then]:
+                    heads[head(at)] = head(then)
+        members: dict[int, list[Atom]] = {}
+        for at in inner:
+            members.setdefault(head(at), []).append(graph.atoms[at])
+        return [partial(_belongs, atoms) for atoms in members.values()]
+
+
+def _belongs(atoms: list[Atom], character: str) -> bool:
+    try:
+        return any(atom.has(character) for atom in atoms if not atom.wild)
+    except Unsure:
+        return True
