@@ -182,10 +182,11 @@ def _gather_qmm_arrays(
         else safe(indices, max(math.prod(array.shape[:-2]), 1), negative=False)
         for array, indices in ((x, left), (w, right))
     ]
-    if x.ndim == 2 and where[0] is None:
+    if x.ndim == 2:
         # mlx has no gradient for a matrix without an axis before it.
         x = x[None]
-        where[0] = mx.zeros(w.shape[:-2] if where[1] is None else where[1].shape, mx.int32)
+        if where[0] is None:
+            where[0] = mx.zeros(w.shape[:-2] if where[1] is None else where[1].shape, mx.int32)
     if where[0] is not None and where[1] is not None:
         where = list(mx.broadcast_arrays(*where))
     unsigned = [None if each is None else each.astype(mx.uint32) for each in where]
@@ -286,6 +287,14 @@ ROWS = (
                 "int32[3] 0..4",
             ),
             example("[2,64]", "uint32[5,4,8] bits", "[5,4,1]", "[5,4,1]", None, "uint8[2] 0..4"),
+            example(
+                "[2,64]",
+                "uint32[3,4,8] bits",
+                "[3,4,1]",
+                "[3,4,1]",
+                "int32[3] 0..0",
+                "int32[3] 0..2",
+            ),
         ],
         attributes=(_TRANSPOSE, *_ATTRIBUTES, INDICES),
         checks=_gather_qmm_checks,
