@@ -33,15 +33,17 @@ class Speed(NamedTuple):
 
     Attributes:
         rate: multiplications in a second.
-        least: tokens of the smallest chunk: smaller ones take hardly less time where weights are
-            read once for all tokens of a chunk.
+        least: tokens of the smallest chunk, unless it is measured to be slow: smaller ones take
+            hardly less time where weights are read once for all tokens of a chunk.
+        patience: how many times as long as on a CPU a chunk may take.
     """
 
     rate: float
     least: int
+    patience: float = 1.0
 
 
-GPU = Speed(2e12, 64)
+GPU = Speed(2e12, 256, 8.0)  # with fewer tokens, a large part of its time goes to reading weights
 BLAS = Speed(5e10, 16)  # of float32, and the kernels of any weights
 PLAIN = Speed(4e9, 1)  # mlx's products of quantized weights and of 16 bits without kernels
 
@@ -59,7 +61,7 @@ class Pace:
         self.speed = speed
         self._sizes: dict[int, int] = {}  # by stretch
         self._slower: dict[int, tuple[int, float]] = {}  # a stretch's size and seconds before
-        expected = self.speed.rate * SECONDS / max(self.parameters, 1)
+        expected = self.speed.rate * SECONDS * self.speed.patience / max(self.parameters, 1)
         self._least = 1
         self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))
 
@@ -78,6 +80,7 @@ class Pace:
         """
         if size != self.size(position):
             return
+        seconds /= self.speed.patience
         stretch = position // STRETCH
         before = self._slower.pop(stretch, None)
         if before is not None and not _is_worth_it(size, seconds, *before):

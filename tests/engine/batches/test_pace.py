@@ -12,7 +12,7 @@ from support.library import StatusError
 from support.signatures import ECANCELED
 
 from cowmlx.generation import pace
-from cowmlx.generation.pace import BLAS, GROWTH, PREFILL_CHUNK, Pace, Speed
+from cowmlx.generation.pace import BLAS, GPU, GROWTH, PREFILL_CHUNK, SLOW, Pace, Speed
 
 # 21 million parameters: half a thousand tokens take too long at any speed assumed of a CPU.
 LARGER = {
@@ -141,7 +141,9 @@ def test_a_cancel_waits_for_little_once_a_model_is_known(reading, token, assumed
         size = plan.size(0)
         plan.observe(size, 0, reading + token * size)
     seconds = reading + token * plan.size(0)
-    if seconds > pace.LIMIT:  # a chunk in time would take far longer for each token
+    if (
+        seconds > pace.LIMIT * assumed.patience
+    ):  # a chunk in time would take far longer for each token
         half = plan.size(0) // 2
         assert half < 1 or reading + token * half > 0.75 * seconds
     assert plan.size(0) == size
@@ -161,3 +163,42 @@ def test_nothing_is_learned_of_a_chunk_that_is_not_as_planned():
     plan.observe(7, 0, 5.0)
     plan.observe(7, 0, 0.0001)
     assert plan.size(0) == 32
+
+
+# -------------------------------------------------------------------------- Macs
+
+B = 10**9
+M1, M4 = (4e12, 68e9), (16e12, 400e9)  # operations and bytes in a second
+
+
+def seconds_of(size: int, parameters: int, mac: tuple[float, float]) -> float:
+    """The time of a chunk with weights of 4.5 bits: the longer of computing and reading them."""
+    operations, bandwidth = mac
+    return 0.005 + max(2 * parameters * size / operations, parameters * 4.5 / 8 / bandwidth)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "mac", "sizes"),
+    [
+        (1 * B, M1, {512}),
+        (8 * B, M1, {256}),
+        (3 * B, M4, {512}),
+        (8 * B, M4, {256}),
+        (14 * B, M1, {256, 128}),  # 1.8 seconds, and 0.9
+        (70 * B, M4, {256, 128}),
+    ],
+)
+def test_chunks_of_a_gpu(parameters, mac, sizes):
+    plan = Pace(parameters, GPU)
+    seen, position = [], 0
+    while position < 8192:
+        size = plan.size(position)
+        seconds = seconds_of(size, parameters, mac)
+        seen.append((size, seconds))
+        plan.observe(size, position, seconds)
+        position += size
+    assert {size for size, _ in seen} == sizes
+    last, seconds = seen[-1]
+    assert seconds <= SLOW * GPU.patience
+    rate, mlx_lm = last / seconds, 2048 / seconds_of(2048, parameters, mac)
+    assert rate > 0.95 * mlx_lm
