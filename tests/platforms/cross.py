@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.compiler import run
+from support.compiler import require, run
 from support.paths import ROOT
 
 from tools.packaging import targets
@@ -77,6 +78,12 @@ class Cross:
         output = self.folder / f"{source.parent.name}-{source.stem}.o"
         arguments = self.target.host_command(ROOT, [source], output, "-c", *options, std="c++17")
         return self.compile(output, arguments, "c++")
+
+
+def emulator() -> str:
+    """The emulator of ARM processors, whose static build has another name; skips without one."""
+    static = shutil.which("qemu-aarch64-static")
+    return static or require("qemu-aarch64")
 
 
 def made(triple: str, folder: Path) -> Cross:

@@ -6,8 +6,8 @@ import importlib.util
 import os
 
 import pytest
-from cross import ARM_OPTIONS
-from support.compiler import require, run
+from cross import ARM_OPTIONS, emulator
+from support.compiler import run
 from support.paths import CSRC, ROOT
 
 from tools.packaging.kernels import EXACT
@@ -41,7 +41,7 @@ def program(tmp_path):
             made = ["-c", source, "-o", objects[-1]]
             zig("c++", *common, *options, *made)
         zig("cc", "-static", *objects, "-lm", "-o", tmp_path / "checks")
-        return [require("qemu-aarch64"), str(tmp_path / "checks")]
+        return [emulator(), str(tmp_path / "checks")]
 
     return link
 
