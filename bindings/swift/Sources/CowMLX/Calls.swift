@@ -3,7 +3,7 @@ import Dispatch
 
 /// The library's functions: `api.context_cancel(handle)`. Valid once `Library.load` has succeeded.
 var api: cow_mlx_calls {
-  @inline(__always) get { cow_mlx_loaded().pointee }
+  cow_mlx_loaded().pointee
 }
 
 /// Turns the status of the call that this thread has just made into an error.

@@ -36,7 +36,15 @@ public actor Chat {
 
   /// Says something to the model: the events of its answer. Tools are called as the model asks for them,
   /// and it answers with their results. The last event is `.end`.
-  public nonisolated func send(_ text: String) -> Answer { Answer(chat: self, message: .user(text)) }
+  ///
+  /// - Parameters:
+  ///   - params: of this answer; nil: those of the chat.
+  ///   - schema: of the JSON that the answer is.
+  public nonisolated func send(
+    _ text: String, params: GenerationParams? = nil, schema: JSONSchema? = nil
+  ) -> Answer {
+    Answer(chat: self, message: .user(text), params: params, grammar: schema.map(Grammar.json))
+  }
 
   /// Says something to the model, and gives the text of its answer.
   public func respond(to text: String) async throws -> String {
@@ -49,8 +57,7 @@ public actor Chat {
   public func respond<Value: Decodable>(
     to text: String, as type: Value.Type = Value.self
   ) async throws -> Value {
-    var answer = send(text)
-    answer.grammar = .json(try JSONSchema(of: type))
+    let answer = send(text, schema: try JSONSchema(of: type))
     var (json, finish) = ("", Finish?.none)
     for try await event in answer {
       switch event {
@@ -65,10 +72,10 @@ public actor Chat {
 
   func add(_ turn: [ChatMessage]) { messages += turn }
 
-  func round(after turn: [ChatMessage], grammar: Grammar?) throws -> ChatEvents {
-    var (options, params) = (options, params)
+  func round(of answer: Answer, after turn: [ChatMessage]) throws -> ChatEvents {
+    var (options, params) = (options, answer.params ?? params)
     options.tools += try tools.map { try $0.definition }
-    if let grammar { params.grammar = grammar }
+    if let grammar = answer.grammar { params.grammar = grammar }
     return context.chat(messages + turn, options: options, params: params)
   }
 }
@@ -79,7 +86,8 @@ public struct Answer: AsyncSequence, Sendable {
 
   let chat: Chat
   let message: ChatMessage
-  var grammar: Grammar?
+  let params: GenerationParams?
+  let grammar: Grammar?
 
   public func makeAsyncIterator() -> Iterator { Iterator(answer: self) }
 
@@ -127,7 +135,7 @@ public struct Answer: AsyncSequence, Sendable {
 
     private mutating func beginRound() async throws {
       reply = .assistant("")
-      events = try await answer.chat.round(after: turn, grammar: answer.grammar).makeAsyncIterator()
+      events = try await answer.chat.round(of: answer, after: turn).makeAsyncIterator()
     }
 
     private mutating func end() -> ChatEvent? {
@@ -149,8 +157,12 @@ public struct Answer: AsyncSequence, Sendable {
       }
       for call in calls {
         guard let tool = known[call.name] else { continue }
-        let result = try await tool.respond(to: call)
-        turn.append(.tool(result, name: call.name, callID: call.id))
+        do {
+          let result = try await tool.respond(to: call)
+          turn.append(.tool(result, name: call.name, callID: call.id))
+        } catch {
+          throw ToolCallError(tool: tool, underlyingError: error)
+        }
       }
       try await beginRound()
       return true

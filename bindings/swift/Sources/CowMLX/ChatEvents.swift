@@ -49,7 +49,8 @@ public struct ChatEvents: AsyncSequence, Sendable {
     let listener = onProgress.map(PromptListener.init)
     let conversation = try Conversation(messages, options)
     let taker: Taker<ChatEvent> = { try takeEvent($0) }
-    return try await Loop(context, "Context.chat", listener, taker) { (handle) throws(CowMLXError) in
+    return try await Loop(context, "Context.chat", listener, taker) {
+      (handle) throws(CowMLXError) in
       try params.withRaw { (raw) throws(CowMLXError) in
         listener?.hear(of: &raw)
         let (start, count) = (conversation.messages.start, conversation.messages.count)

@@ -21,17 +21,25 @@ public struct ChatMessage: Hashable, Sendable {
     role: String, content: String, toolCalls: [ToolCall] = [], toolCallID: String? = nil,
     name: String? = nil, reasoning: String? = nil, others: [String: JSONValue] = [:]
   ) {
-    (self.role, self.content, self.toolCalls, self.toolCallID) = (role, content, toolCalls, toolCallID)
+    (self.role, self.content, self.toolCalls, self.toolCallID) = (
+      role, content, toolCalls, toolCallID
+    )
     (self.name, self.reasoning, self.others) = (name, reasoning, others)
   }
 
-  public static func system(_ content: String) -> ChatMessage { .init(role: "system", content: content) }
-  public static func user(_ content: String) -> ChatMessage { .init(role: "user", content: content) }
+  public static func system(_ content: String) -> ChatMessage {
+    .init(role: "system", content: content)
+  }
+  public static func user(_ content: String) -> ChatMessage {
+    .init(role: "user", content: content)
+  }
   public static func assistant(_ content: String, toolCalls: [ToolCall] = []) -> ChatMessage {
     .init(role: "assistant", content: content, toolCalls: toolCalls)
   }
   /// The result of a tool's call.
-  public static func tool(_ content: String, name: String? = nil, callID: String? = nil) -> ChatMessage {
+  public static func tool(_ content: String, name: String? = nil, callID: String? = nil)
+    -> ChatMessage
+  {
     .init(role: "tool", content: content, toolCallID: callID, name: name)
   }
 
@@ -114,7 +122,7 @@ public struct ChatOptions: Hashable, Sendable {
   }
 }
 
-/// A tool as a model is told of it.
+/// The description of a tool for a model.
 public struct ToolDefinition: Hashable, Sendable {
   public var name: String
   public var description: String

@@ -116,4 +116,3 @@ extension CowMLXError: CustomStringConvertible, LocalizedError {
   public var description: String { message }
   public var errorDescription: String? { message }
 }
-

@@ -7,7 +7,9 @@ extension CowMLXError {
     let known = try? json(512) { api.error_details($0, $1, $2) }
     let call = known?["operation"]?.string ?? ""
     var details = known?["details"]?.object ?? [:]
-    if let argument = details["argument"]?.string { details["argument"] = .string(renamed(argument)) }
+    if let argument = details["argument"]?.string {
+      details["argument"] = .string(renamed(argument))
+    }
     let operation = Names.calls[call] ?? call
     if message.hasPrefix("\(call): ") { message.removeFirst(call.count + 2) }
     if message.isEmpty { message = String(cString: api.status_name(status)!) }

@@ -87,7 +87,8 @@ public struct Generation: AsyncSequence, Sendable {
       return Taken(element: piece, isLast: piece == nil, isCanceled: finish == .canceled)
     }
     ended.withLock { $0 = (nil, nil) }
-    return try await Loop(context, "Context.generate", listener, taker) { (handle) throws(CowMLXError) in
+    return try await Loop(context, "Context.generate", listener, taker) {
+      (handle) throws(CowMLXError) in
       try params.withRaw { (raw) throws(CowMLXError) in
         listener?.hear(of: &raw)
         try check(api.context_begin_async(handle, prompt, prompt.count, &raw))

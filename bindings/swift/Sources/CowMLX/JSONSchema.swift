@@ -72,8 +72,14 @@ public indirect enum JSONSchema: Hashable, Sendable {
     case .reference(let name): [("$ref", quoted("#/$defs/\(name)"))]
     case .root(let schema, let definitions):
       schema.members
-        + [("$defs", objectText(definitions.sorted { $0.key < $1.key }.map { ($0.key, $0.value.text) }))]
-    case .described(let schema, let description): schema.members + [("description", quoted(description))]
+        + [
+          (
+            "$defs",
+            objectText(definitions.sorted { $0.key < $1.key }.map { ($0.key, $0.value.text) })
+          )
+        ]
+    case .described(let schema, let description):
+      schema.members + [("description", quoted(description))]
     case .anything: []
     }
   }

@@ -24,7 +24,9 @@ public enum JSONValue: Hashable, Sendable {
   public var int: Int? { if case .int(let value) = self { value } else { nil } }
   public var string: String? { if case .string(let value) = self { value } else { nil } }
   public var array: [JSONValue]? { if case .array(let value) = self { value } else { nil } }
-  public var object: [String: JSONValue]? { if case .object(let value) = self { value } else { nil } }
+  public var object: [String: JSONValue]? {
+    if case .object(let value) = self { value } else { nil }
+  }
   public var isNull: Bool { self == .null }
 
   /// The number, also of an integer.

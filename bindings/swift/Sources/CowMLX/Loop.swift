@@ -8,7 +8,8 @@ final class Loop<Element: Sendable>: Sendable {
 
   /// Begins a call, once an earlier one that was left has ended.
   init(
-    _ context: Context, _ operation: String, _ listener: PromptListener?, _ taker: @escaping Taker<Element>,
+    _ context: Context, _ operation: String, _ listener: PromptListener?,
+    _ taker: @escaping Taker<Element>,
     begin: (Int32) throws(CowMLXError) -> Void
   ) async throws {
     try Task.checkCancellation()

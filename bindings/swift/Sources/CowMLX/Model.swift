@@ -55,7 +55,7 @@ public final class Model: Sendable {
   /// Turns text into tokens.
   public func tokenize(_ text: String, special: SpecialTokens = []) async throws -> [Token] {
     try await call { (model) throws(CowMLXError) in
-      let bytes = text.utf8CString // has a NUL at its end
+      let bytes = text.utf8CString  // has a NUL at its end
       return try vector(bytes.count + 8) { tokens, capacity, count in
         bytes.withUnsafeBufferPointer {
           let text = $0.baseAddress

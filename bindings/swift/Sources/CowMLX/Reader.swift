@@ -1,7 +1,7 @@
 import CCowMLX
 import Foundation
 
-/// A descriptor of the library that a task waits for, without a thread of its own.
+/// A descriptor of the library that a task waits for, without a separate thread.
 ///
 /// It is a copy of the library's descriptor, which the library closes.
 final class Wake: Sendable {
@@ -108,7 +108,7 @@ final class Reader: Sendable {
     while true {
       let waited = state.withLock { state in
         state.isPolling = true
-        return state.waiting.map(\.wake) // keeps their descriptors open
+        return state.waiting.map(\.wake)  // keeps their descriptors open
       }
       var descriptors = [pollfd(fd: interrupted, events: Int16(POLLIN), revents: 0)]
       descriptors += waited.map { pollfd(fd: $0.descriptor, events: Int16(POLLIN), revents: 0) }

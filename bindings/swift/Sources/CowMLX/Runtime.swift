@@ -88,7 +88,7 @@ private final class Log: Sendable {
   deinit {
     let key = key
     let removed = Self.all.withLock { $0.logs.removeValue(forKey: key) }
-    withExtendedLifetime(removed) {} // dropped without the lock: what it captured may log
+    withExtendedLifetime(removed) {}  // dropped without the lock: what it captured may log
   }
 
   var userData: UnsafeMutableRawPointer? { UnsafeMutableRawPointer(bitPattern: key) }

@@ -38,7 +38,8 @@ final class SchemaDecoder: Decoder {
 
   func unkeyedContainer() throws -> any UnkeyedDecodingContainer {
     throw DecodingError.dataCorrupted(
-      .init(codingPath: [], debugDescription: "a type that decodes itself from an array has no schema"))
+      .init(
+        codingPath: [], debugDescription: "a type that decodes itself from an array has no schema"))
   }
 
   func singleValueContainer() -> any SingleValueDecodingContainer { SchemaValue(decoder: self) }
@@ -65,7 +66,7 @@ private struct SchemaProperties<Key: CodingKey>: KeyedDecodingContainerProtocol 
 
   func contains(_ key: Key) -> Bool { true }
 
-  /// Whoever asks this accepts a property that is absent, as the standard library does for optional numbers.
+  /// A type that calls this accepts an absent property; the standard library does so for optional numbers.
   func decodeNil(forKey key: Key) -> Bool {
     decoder.optionals.insert(key.stringValue)
     return false
@@ -86,13 +87,16 @@ private struct SchemaProperties<Key: CodingKey>: KeyedDecodingContainerProtocol 
     keyedBy type: Nested.Type, forKey key: Key
   ) throws -> KeyedDecodingContainer<Nested> { throw nested(key) }
 
-  func nestedUnkeyedContainer(forKey key: Key) throws -> any UnkeyedDecodingContainer { throw nested(key) }
+  func nestedUnkeyedContainer(forKey key: Key) throws -> any UnkeyedDecodingContainer {
+    throw nested(key)
+  }
 
   func superDecoder() throws -> any Decoder { decoder }
   func superDecoder(forKey key: Key) throws -> any Decoder { throw nested(key) }
 
   private func nested(_ key: Key) -> any Error {
     DecodingError.dataCorrupted(
-      .init(codingPath: [key], debugDescription: "nested containers have no schema; use a type of its own"))
+      .init(
+        codingPath: [key], debugDescription: "nested containers have no schema; use another type"))
   }
 }

@@ -2,11 +2,11 @@ import Foundation
 
 /// A type that says more of its properties than their types do.
 public protocol SchemaGuided {
-  /// What a model is told of properties, and their bounds, by the names that they have in JSON.
+  /// Descriptions and bounds of properties, by their names in JSON.
   static var guides: [String: SchemaGuide] { get }
 }
 
-/// What a model is told of a property, and its bounds.
+/// The description and the bounds of a property.
 public struct SchemaGuide: Hashable, Sendable {
   public var description: String?
   /// Of a number.
@@ -174,7 +174,8 @@ final class SchemaProbe {
     }
   }
 
-  private func first<T: CaseIterable, Value>(of cases: T.Type, as type: Value.Type) throws -> Value {
+  private func first<T: CaseIterable, Value>(of cases: T.Type, as type: Value.Type) throws -> Value
+  {
     guard let first = cases.allCases.first as? Value else { throw unusable(type, "has no case") }
     return first
   }

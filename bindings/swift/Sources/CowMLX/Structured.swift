@@ -10,7 +10,8 @@ extension Context {
   /// - Throws: `CowMLXError.contextFull` if the output was cut short, since `params.maxTokens` or the context is too
   ///   small for it.
   public func generate<Value: Decodable>(
-    as type: Value.Type = Value.self, from tokens: [Token], params: GenerationParams = GenerationParams()
+    as type: Value.Type = Value.self, from tokens: [Token],
+    params: GenerationParams = GenerationParams()
   ) async throws -> Value {
     var params = params
     params.grammar = .json(try JSONSchema(of: type))
@@ -21,7 +22,8 @@ extension Context {
 
   /// Answers a conversation with a value of a type.
   public func respond<Value: Decodable>(
-    to messages: [ChatMessage], as type: Value.Type = Value.self, options: ChatOptions = ChatOptions(),
+    to messages: [ChatMessage], as type: Value.Type = Value.self,
+    options: ChatOptions = ChatOptions(),
     params: GenerationParams = GenerationParams()
   ) async throws -> Value {
     var params = params
@@ -48,6 +50,7 @@ func decoded<Value: Decodable>(_ text: String, _ finish: Finish?) throws -> Valu
     guard finish == .length || finish == .context || finish == .timeout else { throw error }
     throw CowMLXError.refused(
       COW_MLX_ECONTEXT, "Context.generate", "limit_exceeded", argument: "maxTokens",
-      "the JSON was cut short after \(text.utf8.count) bytes; raise maxTokens or the context's size")
+      "the JSON was cut short after \(text.utf8.count) bytes; raise maxTokens or the context's size"
+    )
   }
 }

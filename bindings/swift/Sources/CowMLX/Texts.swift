@@ -48,7 +48,9 @@ extension Model {
     let raw = CTexts(texts)
     return try await call { (model) throws(CowMLXError) in
       try params.withRaw { (params) throws(CowMLXError) in
-        try rows(texts.count) { api.model_embed(model, raw.start, texts.count, &params, $0, $1, $2) }
+        try rows(texts.count) {
+          api.model_embed(model, raw.start, texts.count, &params, $0, $1, $2)
+        }
       }
     }
   }

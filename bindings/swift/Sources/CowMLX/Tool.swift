@@ -23,12 +23,14 @@ public protocol Tool: Sendable {
 extension Tool {
   public var name: String { "\(Self.self)" }
 
-  /// The tool as a model is told of it.
+  /// The description of the tool for a model.
   public var definition: ToolDefinition {
-    get throws { try ToolDefinition(name: name, description: description, arguments: Arguments.self) }
+    get throws {
+      try ToolDefinition(name: name, description: description, arguments: Arguments.self)
+    }
   }
 
-  /// Calls the tool with the arguments of a model, and gives the text that the model is told.
+  /// Calls the tool with the arguments of a model, and returns the result as text for the model.
   public func respond(to call: ToolCall) async throws -> String {
     let decoder = JSONDecoder()
     decoder.dateDecodingStrategy = .iso8601
@@ -37,9 +39,19 @@ extension Tool {
   }
 }
 
+/// The error of a tool that a chat has called.
+public struct ToolCallError: Error {
+  public var tool: any Tool
+  public var underlyingError: any Error
+
+  public init(tool: any Tool, underlyingError: any Error) {
+    (self.tool, self.underlyingError) = (tool, underlyingError)
+  }
+}
+
 /// What a tool returns.
 public protocol ToolOutput {
-  /// The text that the model is told.
+  /// The text for the model.
   var toolText: String { get throws }
 }
 

@@ -114,7 +114,8 @@ import Testing
     context.cancel()
     let error = await failure { _ = try await context.tokens() }
     #expect(error?.reason == .unknownHandle)
-    #expect(await failure { _ = try await pieces(context.generate(story())) }?.reason == .unknownHandle)
+    #expect(
+      await failure { _ = try await pieces(context.generate(story())) }?.reason == .unknownHandle)
   }
 
   @Test func itKeepsItsModelAndTheRuntime() async throws {

@@ -119,7 +119,9 @@ import Testing
     let plain = try await pieces(context().generate(story(), params: .init(maxTokens: 20)))
     let context = try await context()
     let params = GenerationParams(maxTokens: 20, draftTokens: 3, draft: try await model())
-    #expect(try await pieces(context.generate(story(), params: params)).map(\.token) == plain.map(\.token))
+    #expect(
+      try await pieces(context.generate(story(), params: params)).map(\.token) == plain.map(\.token)
+    )
     #expect(try await context.stats().acceptedTokens > 0)
   }
 
@@ -143,7 +145,11 @@ import Testing
     // The prompt may have been processed when the task hears of it: then the generation is canceled.
     let generation = try await context.generate(story()) { _, _ in false }
     let late = await failure { _ = try await pieces(generation) }
-    if late != nil { #expect(late?.reason == .callbackRefused) } else { #expect(generation.finish == .canceled) }
+    if late != nil {
+      #expect(late?.reason == .callbackRefused)
+    } else {
+      #expect(generation.finish == .canceled)
+    }
   }
 
   @Test func aTimeoutEndsIt() async throws {
@@ -171,7 +177,8 @@ import Testing
     ("topNSigma", .init(topNSigma: -1)), ("mirostat", .init(mirostat: 1)),
     ("mirostatTau", .init(mirostatTau: 0)), ("mirostatEta", .init(mirostatEta: 0)),
     ("dynatempRange", .init(dynatempRange: -1)), ("dynatempExponent", .init(dynatempExponent: 0)),
-    ("bias", .init(bias: [-1: 0])), ("stop", .init(stop: [""])), ("grammar", .init(grammar: .regex("("))),
+    ("bias", .init(bias: [-1: 0])), ("stop", .init(stop: [""])),
+    ("grammar", .init(grammar: .regex("("))),
     ("stop[1]", .init(stop: ["fine", "a\0b"])), ("grammar", .init(grammar: .regex("a\0b"))),
     ("maxTokens", .init(maxTokens: -1)),
   ]

@@ -4,12 +4,15 @@ import Testing
 @testable import CowMLX
 
 /// Starts, stops and what is freed: alone in a process, since the runtime is the process's.
-@Suite(.serialized, .enabled(if: ProcessInfo.processInfo.environment["COWMLX_TEST_LIFECYCLE"] != nil))
+@Suite(
+  .serialized, .enabled(if: ProcessInfo.processInfo.environment["COWMLX_TEST_LIFECYCLE"] != nil))
 struct LifecycleTests {
   /// Whether the runtime runs.
   func runs() async -> Bool {
     await freed()
-    return await failure { try await blocking { () throws(CowMLXError) in try check(api.memory_trim()) } } == nil
+    return await failure {
+      try await blocking { () throws(CowMLXError) in try check(api.memory_trim()) }
+    } == nil
   }
 
   /// Waits until all that has gone is freed.
@@ -124,7 +127,8 @@ struct LifecycleTests {
     other.cacheLimit = 2 << 20
     let changed = other
     #expect(await failure { _ = try await Runtime.start(changed) }?.reason == .otherParameters)
-    #expect(await failure { _ = try await Runtime.start(quiet) { _, _ in } }?.reason == .otherParameters)
+    #expect(
+      await failure { _ = try await Runtime.start(quiet) { _, _ in } }?.reason == .otherParameters)
     #expect(try await runtime.info()["memory"]?["limit"] == .int(1 << 33))
     try await runtime.stop()
   }

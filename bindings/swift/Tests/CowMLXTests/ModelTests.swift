@@ -93,7 +93,8 @@ import Testing
     let error = await failure { _ = try await Model.load(calf, params: packed) }
     guard case .unsupported? = error else { throw Unexpected(error) }
     let missing = ModelParams(adapterPath: "no such adapter")
-    #expect(await failure { _ = try await Model.load(calf, params: missing) }?.reason == .fileNotFound)
+    #expect(
+      await failure { _ = try await Model.load(calf, params: missing) }?.reason == .fileNotFound)
   }
 
   @Test func aMissingFolderIsNamed() async throws {
@@ -118,7 +119,8 @@ import Testing
 
   @Test func aPathThatCCannotHaveIsRefused() async throws {
     let error = await failure { _ = try await Model.load("a\0b") }
-    #expect(error?.message == "Model.load: path contains a NUL character, must be a text without one")
+    #expect(
+      error?.message == "Model.load: path contains a NUL character, must be a text without one")
     #expect(error?.details == ["argument": "path"])
   }
 
@@ -146,7 +148,8 @@ import Testing
     let model = try await model()
     let plain = try await model.embed(["a red fox"])
     for params in [
-      EmbedParams(pooling: .last), .init(pooling: .cls), .init(normalize: false), .init(addSpecial: false),
+      EmbedParams(pooling: .last), .init(pooling: .cls), .init(normalize: false),
+      .init(addSpecial: false),
     ] {
       #expect(try await model.embed(["a red fox"], params: params) != plain)
     }
@@ -157,7 +160,8 @@ import Testing
   @Test func eachDocumentHasAScore() async throws {
     let model = try await model()
     let params = RankParams(prompt: "{instruction} {query} {document}", yes: "a", no: "b")
-    let rows = try await model.rank("a red fox", documents: ["a fox", "an owl", "a fox"], params: params)
+    let rows = try await model.rank(
+      "a red fox", documents: ["a fox", "an owl", "a fox"], params: params)
     #expect(rows.count == 3)
     #expect(rows.width == 1)
     #expect(rows.values.allSatisfy { (0...1).contains($0) })

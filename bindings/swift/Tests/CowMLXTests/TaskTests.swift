@@ -117,7 +117,8 @@ import Testing
     try await withThrowingTaskGroup(of: Void.self) { group in
       for _ in 0..<count {
         group.addTask {
-          var pieces = try await context().generate(prompt, params: .init(maxTokens: 40)).makeAsyncIterator()
+          var pieces = try await context().generate(prompt, params: .init(maxTokens: 40))
+            .makeAsyncIterator()
           _ = try await pieces.next()
           await counter.begin()
           while try await pieces.next() != nil {}
