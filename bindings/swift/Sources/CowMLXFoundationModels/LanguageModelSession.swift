@@ -1,0 +1,127 @@
+import CowMLX
+
+public typealias Tool = CowMLX.Tool
+
+/// A conversation with a model. One response at a time.
+public final class LanguageModelSession: Sendable {
+  private struct State {
+    var chat: Task<Chat, any Error>?
+    var transcript: Transcript
+  }
+
+  private let model: SystemLanguageModel
+  private let tools: [any Tool]
+  private let state: Locked<State>
+  let responding = Locked(false)
+
+  /// Continues a conversation.
+  public init(
+    model: SystemLanguageModel = .default, tools: [any Tool] = [], transcript: Transcript
+  ) {
+    (self.model, self.tools) = (model, tools)
+    state = Locked(State(transcript: transcript))
+  }
+
+  public convenience init(
+    model: SystemLanguageModel = .default, tools: [any Tool] = [], instructions: Instructions? = nil
+  ) {
+    let told = instructions.map {
+      Transcript.Entry.instructions(.init(segments: [.text(.init(content: $0.text))]))
+    }
+    self.init(model: model, tools: tools, transcript: Transcript(entries: told.map { [$0] } ?? []))
+  }
+
+  public convenience init(
+    model: SystemLanguageModel = .default, tools: [any Tool] = [], instructions: String
+  ) {
+    self.init(model: model, tools: tools, instructions: Instructions(instructions))
+  }
+
+  public convenience init(
+    model: SystemLanguageModel = .default, tools: [any Tool] = [],
+    @InstructionsBuilder instructions: () throws -> Instructions
+  ) rethrows {
+    self.init(model: model, tools: tools, instructions: try instructions())
+  }
+
+  /// The entries so far, without those of a response that has not ended.
+  public var transcript: Transcript { state.withLock { $0.transcript } }
+
+  public var isResponding: Bool { responding.withLock { $0 } }
+
+  /// Loads the model, and processes the beginning of the conversation, before a response needs it.
+  public func prewarm(promptPrefix: Prompt? = nil) {
+    Task {
+      let chat = try await chat()
+      var messages = await chat.messages
+      if let promptPrefix { messages.append(.user(promptPrefix.text)) }
+      guard !messages.isEmpty, !isResponding else { return }
+      let options = ChatOptions(tools: try tools.map { try $0.definition })
+      let tokens = try await chat.context.model.chatPrompt(messages, options: options)
+      try await chat.context.begin(tokens, params: .init(maxTokens: 0))
+    }
+  }
+
+  /// The conversation, which begins when it is first needed.
+  func chat() async throws -> Chat {
+    let task = state.withLock { state in
+      let task =
+        state.chat
+        ?? Task { [model, tools, messages = state.transcript.messages] in
+          Chat(try await model.model().context(), tools: tools, messages: messages)
+        }
+      state.chat = task
+      return task
+    }
+    do {
+      return try await task.value
+    } catch {
+      state.withLock { $0.chat = nil }  // a later response tries again
+      throw error
+    }
+  }
+
+  /// Adds what a response has added, and returns it.
+  func update() async throws -> ArraySlice<Transcript.Entry> {
+    let transcript = Transcript(await (try chat()).messages)
+    return state.withLock { state in
+      let count = Swift.min(state.transcript.count, transcript.count)
+      state.transcript = transcript
+      return transcript.entries[count...]
+    }
+  }
+
+  /// What a response has generated.
+  public struct Response<Content: Sendable>: Sendable {
+    public let content: Content
+    public let rawContent: GeneratedContent
+    public let transcriptEntries: ArraySlice<Transcript.Entry>
+  }
+
+  /// Why there is no response.
+  public enum GenerationError: Error, Sendable {
+    /// There is no model, or it cannot be loaded.
+    case assetsUnavailable(Context)
+    /// The conversation is longer than the model's context.
+    case exceededContextWindowSize(Context)
+    /// The session is responding already.
+    case concurrentRequests(Context)
+    /// The response is not a value of the type, such as one that was cut short.
+    case decodingFailure(Context)
+    /// The type, or its guides, cannot be made a grammar.
+    case unsupportedGuide(Context)
+
+    public struct Context: Sendable {
+      public let debugDescription: String
+      /// The library's error, if it is one.
+      public let underlyingErrors: [any Error]
+
+      public init(debugDescription: String, underlyingErrors: [any Error] = []) {
+        (self.debugDescription, self.underlyingErrors) = (debugDescription, underlyingErrors)
+      }
+    }
+  }
+
+  /// A tool has failed.
+  public typealias ToolCallError = CowMLX.ToolCallError
+}
