@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
-from support.compiler import require, run
 from support.paths import ROOT
 
-from tools.bindings import own_names
+from tools.bindings import emit_swift_methods, own_names
 from tools.bindings.emit_go import field_name, pascal
 from tools.bindings.generate import COMPAT, PUBLIC
 from tools.bindings.header import read_headers
@@ -23,6 +22,10 @@ NAMED = "the enum Status has the names"
 DLPACK = {"array_from_dlpack": NO_DLPACK, "array_to_dlpack": NO_DLPACK}
 # Generated files that declare all calls and make none.
 DECLARING = ("CowMlx.java", "declarations.js", "functions.go")
+SWIFT = {
+    "program_params_init": "there are no options yet, and NULL stands for them",
+    **dict.fromkeys(emit_swift_methods.LEFT_OUT, "the call that returns at once is made"),
+}
 JAVA = {"status_name": NAMED, **DLPACK}
 
 
@@ -64,18 +67,13 @@ def by_its_name(call: str, code: str) -> bool:
     return re.search(rf"\b{PREFIX}{call}\b", code) is not None
 
 
-def through_the_module(call: str, _: str) -> bool:
-    """In Swift calls are those of the header that the module has."""
-    return by_its_name(call, module())
-
-
-@cache
-def module() -> str:
-    """What Swift's module declares."""
-    shim = BINDINGS / "swift/Sources/CCowMLX/shim.h"
-    done = run([require("cc"), "-E", f"-I{ROOT / 'include'}", shim])
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def by_its_member(call: str, code: str) -> bool:
+    """In Swift a call is a member of the table of calls; options come with their defaults."""
+    if call.endswith("_params_init"):
+        return (
+            f"api.{call}(" in code or f"public struct {pascal(call.removesuffix('_init'))}" in code
+        )
+    return re.search(rf"\bapi\.{call}\(", code) is not None
 
 
 def by_a_text(call: str, code: str) -> bool:
@@ -101,7 +99,7 @@ def by_its_field(call: str, code: str) -> bool:
 ALL = [
     Binding("cpp", ("cow_mlx.hpp", "cow_mlx/*.hpp"), by_its_name),
     Binding("rust", ("cowmlx/src/**/*.rs",), by_its_name),
-    Binding("swift", ("Sources/CCowMLX/shim.h",), through_the_module),
+    Binding("swift", ("Sources/CowMLX/**/*.swift",), by_its_member, SWIFT),
     Binding(
         "go",
         ("*.go",),

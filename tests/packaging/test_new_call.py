@@ -141,12 +141,15 @@ def test_four_edits_make_a_call_of_every_binding(tree, tmp_path):
     done = run([sys.executable, tmp_path / "host.py", library, CALF], env=alone)
     assert (done.stderr, done.stdout) == ("", '2 {"wanted": [5], "note": "x"}\n')
 
-    # What tests demand of every call. Other tests compile methods of Rust, Go and Java.
+    # What tests demand of every call. Other tests compile methods of these languages.
     methods = {
         "rust/cowmlx/src/methods.rs": "pub fn occurrences(&self",
         "go/methods.go": "Occurrences(wanted []int32, note string) (uint64, string, error)",
         "java/src/generated/java/cowmlx/ContextMethods.java": (
             "public Occurrences occurrences(int[] wanted, String note)"
+        ),
+        "swift/Sources/CowMLX/Generated/Methods.swift": (
+            "public func occurrences(wanted: [Token], note: String)"
         ),
     }
     for file, method in methods.items():

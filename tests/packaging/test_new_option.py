@@ -105,6 +105,7 @@ GENERATED = {
     "java/src/generated/java/cowmlx/GenerationParams.java": "temperatureScale(double ",
     "node/lib/generated/types.js": "temperatureScale",
     "rust/cowmlx/src/params/generated.rs": "pub fn temperature_scale(mut self, ",
+    "swift/Sources/CowMLX/Generated/Params.swift": "public var temperatureScale: Float",
 }
 REFUSED = "temperature_scale is {}, must be above 0"
 

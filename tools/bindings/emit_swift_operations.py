@@ -125,7 +125,10 @@ def methods(row: Operation, family: str, is_async: bool) -> Iterable[str]:
     others = [each.name for each in table.needed_inputs(row)[1:]]
     for number in others:
         yield ""
-        yield from with_number(row, others, number, is_async)
+        yield from with_numbers(row, others, [number], is_async)
+    if len(others) > 1:
+        yield ""
+        yield from with_numbers(row, others, others, is_async)
 
 
 def result_of(row: Operation, made: str) -> str:
@@ -300,15 +303,15 @@ def wrapped(line: str) -> Iterable[str]:
     )
 
 
-def with_number(
-    row: Operation, others: Sequence[str], number: str, is_async: bool
+def with_numbers(
+    row: Operation, others: Sequence[str], numbers: Sequence[str], is_async: bool
 ) -> Iterable[str]:
-    """The method that takes a number for one input, which takes the type of another."""
+    """The method that takes numbers for inputs, which take the type of another."""
     made = made_of(row, is_async)
     rest = parameters(row, made)[len(others) :]
-    beside = next((own_name(name) for name in others if name != number), "self")
+    beside = next((own_name(name) for name in others if name not in numbers), "self")
     taken = [
-        f"_ {own_name(name)}: {'some ArrayNumber' if name == number else made}" for name in others
+        f"_ {own_name(name)}: {'some ArrayNumber' if name in numbers else made}" for name in others
     ]
     yield from comment(row)
     yield from head(row, [*taken, *(each.declared for each in rest)], made, is_async)
@@ -316,7 +319,7 @@ def with_number(
         given = [own_name(name) for name in others]
     else:
         given = [
-            f"{beside}.constant({own_name(name)})" if name == number else own_name(name)
+            f"{beside}.constant({own_name(name)})" if name in numbers else own_name(name)
             for name in others
         ]
     call = f"{safe(name_of(row))}({', '.join([*given, *(each.given for each in rest)])})"

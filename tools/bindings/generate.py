@@ -130,6 +130,8 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_rust_records,
         emit_swift,
         emit_swift_calls,
+        emit_swift_examples,
+        emit_swift_methods,
         emit_swift_operations,
     )
 
@@ -142,6 +144,7 @@ def committed(exported: Exported) -> dict[Path, str]:
     swift_calls = emit_swift_calls.files(public, FROM_PUBLIC)
     swift_types = emit_swift.files(public, params, FROM_PUBLIC)
     swift_types |= emit_swift_operations.files(FROM_TABLE)
+    swift_types["Methods.swift"] = emit_swift_methods.methods(known, swift / "CowMLX", FROM_PUBLIC)
     recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
     return {
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
@@ -159,6 +162,9 @@ def committed(exported: Exported) -> dict[Path, str]:
         rust / "cowmlx/src/operations/generated.rs": emit_rust.module(FROM_TABLE),
         **{swift / "CCowMLX" / name: text for name, text in swift_calls.items()},
         **{swift / "CowMLX/Generated" / name: text for name, text in swift_types.items()},
+        swift.parent / "Tests/CowMLXTests/Generated/AllOperations.swift": (
+            emit_swift_examples.calls(FROM_TABLE)
+        ),
         ROOT / "tools/requirements/runtime.txt": runtime_pins(),
         ROOT / "tools/requirements/constraints.txt": constraints(),
         ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),

@@ -817,6 +817,15 @@ extension NDArray {
     }
   }
 
+  /// An element of x where the condition is true, of y elsewhere: `x if condition else y`.
+  public func `where`(
+    _ x: some ArrayNumber, _ y: some ArrayNumber
+  ) async throws(CowMLXError) -> NDArray {
+    try await blocking { [self] () throws(CowMLXError) in
+      try `where`(x, y)
+    }
+  }
+
   /// The sum along axes; of nothing it is 0. Integers below 32 bits and bool become 32 bits: `out
   /// = sum over axes of a`.
   ///

@@ -594,6 +594,11 @@ extension Operand {
     try `where`(x, x.constant(y))
   }
 
+  /// An element of x where the condition is true, of y elsewhere: `x if condition else y`.
+  public func `where`(_ x: some ArrayNumber, _ y: some ArrayNumber) throws(Failure) -> Self {
+    try `where`(self.constant(x), self.constant(y))
+  }
+
   /// The sum along axes; of nothing it is 0. Integers below 32 bits and bool become 32 bits: `out
   /// = sum over axes of a`.
   ///

@@ -186,6 +186,13 @@ public final class Program: Sendable {
     }
   }
 
+  /// Makes a call that waits.
+  func call<R: Sendable>(
+    _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
+  ) async throws(CowMLXError) -> R {
+    try await blocking { [self] () throws(CowMLXError) in try body(handle.raw) }
+  }
+
   // MARK: - Derived programs
 
   /// The gradient of an output with respect to inputs. Its outputs are the output's value, if `value` is true, and a

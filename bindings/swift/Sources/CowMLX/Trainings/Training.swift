@@ -150,7 +150,7 @@ public final class Training: Sendable {
   }
 
   /// Makes a call that waits.
-  private func call<R: Sendable>(
+  func call<R: Sendable>(
     _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
   ) async throws(CowMLXError) -> R {
     try await blocking { [handle] () throws(CowMLXError) in
