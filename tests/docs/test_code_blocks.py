@@ -5,7 +5,7 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 - ``c``, ``cpp``, ``rust``: a block with a main is a program, compiled and run; with a title it is
   that file, and shell blocks compile and run it. A part of a program is named one by the comment
   ``<!-- wrap: context -->`` before it, and is put into tests/docs/wraps/context.c, .cpp or .rs.
-- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``: found in its example, as it is.
+- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``: found in a file that Swift tests run.
 - ``cmake``: written, and built by a shell block.
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
   the shell only reads it. ``python``: run.
@@ -29,6 +29,7 @@ from support.outside import java_classes, node_packages
 from support.paths import LIBRARY, ROOT
 
 RUST_CRATES = ROOT / "bindings/rust"
+DOCC = sorted((ROOT / "bindings/swift/Sources").rglob("*.docc/*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -104,6 +105,13 @@ def of(page: Path) -> list[Block]:
 def name_of(page: Path) -> str:
     """Its path from the root."""
     return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", DOCC, ids=name_of)
+def test_code_of_docc_pages_is_tested(page, workspace, environment, request):
+    """Their Swift is that of files that Swift tests run."""
+    assert (blocks := of(page))
+    run_blocks(blocks, workspace, environment, request)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

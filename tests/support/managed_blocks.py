@@ -12,7 +12,11 @@ from support.outside import needs
 from support.paths import ROOT
 
 WRAPS = ROOT / "tests/docs/wraps"
-SWIFT = ROOT / "bindings/swift/Sources/stream/main.swift"
+# Compiled and run by tests of the package, and by those of the examples.
+SWIFT = (
+    ROOT / "bindings/swift/Tests/CowMLXTests/PageTests.swift",
+    ROOT / "examples/swift/Sources/hello/main.swift",
+)
 GO_MODULE = f"""module page
 
 go 1.25.0
@@ -41,6 +45,11 @@ def go_environment() -> dict[str, str]:
     values = run(["go", "env", *names]).stdout.splitlines()
     fixed = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
     return {**dict(zip(names, values, strict=True)), **fixed}
+
+
+def flush(code: str) -> str:
+    """Code without its indentation."""
+    return "".join(f"{line.strip()}\n" for line in code.strip().splitlines())
 
 
 class Managed:
@@ -73,4 +82,5 @@ class Managed:
         self.execute(require("java"), "-cp", self.environment["CLASSPATH"], source)
 
     def run_swift(self, block: Block) -> None:
-        assert block.code in SWIFT.read_text(), "not as in bindings/swift/Sources/stream"
+        code = flush(block.code)
+        assert any(code in flush(path.read_text()) for path in SWIFT), f"not as in {SWIFT}"
