@@ -1,0 +1,22 @@
+// swift-tools-version:6.0
+import PackageDescription
+
+let library = Target.Dependency.product(name: "CowMLX", package: "swift")
+var targets: [Target] = ["hello", "stream", "chat", "recipe", "search", "train"].map {
+  .executableTarget(name: $0, dependencies: [library])
+}
+targets += [
+  .target(name: "ChatWindow", dependencies: [library]),
+  .testTarget(name: "ChatWindowTests", dependencies: ["ChatWindow"]),
+]
+#if os(macOS)
+  targets.append(.executableTarget(name: "ChatApp", dependencies: ["ChatWindow"]))
+#endif
+
+let package = Package(
+  name: "examples",
+  platforms: [.macOS(.v14)],
+  dependencies: [.package(path: "../../bindings/swift")],
+  targets: targets,
+  swiftLanguageModes: [.v6]
+)
