@@ -117,7 +117,7 @@ RECORDS = {
 
 def files(public: Header, params: dict[str, list[Field]], generated: str) -> dict[str, str]:
     """The text of each file, by its name."""
-    head = f"// {generated}\n\n"
+    head = f"// {generated}\n// swift-format-ignore-file\n\n"
     return {
         "Enums.swift": head + enums(public),
         "Names.swift": head + names(public),

@@ -21,7 +21,7 @@ from tools.bindings.emit_swift_operations import (
 
 def calls(generated: str) -> str:
     """Return the first example of each operation, for all operands and for arrays."""
-    lines = [f"// {generated}", "", "import CowMLX", ""]
+    lines = [f"// {generated}", "// swift-format-ignore-file", "", "import CowMLX", ""]
     sync, async_ = [], []
     for family, rows in table.families():
         name = camel(re.sub(r"\W+", "_", family))

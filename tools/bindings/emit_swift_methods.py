@@ -38,7 +38,7 @@ def missing(calls: list[Call], folder: Path) -> dict[str, list[Call]]:
 
 def methods(calls: list[Call], folder: Path, generated: str) -> str:
     """Return the text of Generated/Methods.swift."""
-    lines = [f"// {generated}", "", "import CCowMLX"]
+    lines = [f"// {generated}", "// swift-format-ignore-file", "", "import CCowMLX"]
     for noun, made in missing(calls, folder).items():
         lines += ["", f"extension {noun.capitalize()} {{"]
         for index, call in enumerate(made):

@@ -64,7 +64,7 @@ class Parameter:
 
 def files(generated: str) -> dict[str, str]:
     """The text of each file, by its name."""
-    head = f"// {generated}\n\n"
+    head = f"// {generated}\n// swift-format-ignore-file\n\n"
     families = [(family, row) for family, rows in table.families() for row in rows]
     return {
         "Choices.swift": head + choices(),

@@ -28,6 +28,11 @@ static const char* const places[] = {
     "../lib/",                   /* bin and lib */
     "cowmlx/lib/",               /* a bundle beside it */
     "../Frameworks/cowmlx/lib/", /* a bundle in an application of macOS */
+    /* resources of a package that bundle --swift has made */
+    "CowMLX_CowMLXBundle.resources/lib/",
+    "CowMLX_CowMLXBundle.bundle/lib/",
+    "CowMLX_CowMLXBundle.bundle/Contents/Resources/lib/",
+    "../Resources/CowMLX_CowMLXBundle.bundle/Contents/Resources/lib/",
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

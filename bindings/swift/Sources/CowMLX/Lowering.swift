@@ -9,7 +9,7 @@ final class Lowering {
   /// - Parameter owner: the struct of options, for messages.
   init(_ owner: String) { self.owner = owner }
 
-  deinit { kept.forEach { $0.deallocate() } }
+  deinit { for memory in kept { memory.deallocate() } }
 
   private func refuse(_ name: String, _ message: String) -> CowMLXError {
     .refused(Int(COW_MLX_EINVAL), owner, "out_of_range", argument: name, "\(name) \(message)")
@@ -42,7 +42,9 @@ final class Lowering {
   }
 
   /// A copy of numbers.
-  func numbers<T: BitwiseCopyable>(_ values: [T]) -> UnsafePointer<T> { UnsafePointer(allocated(values)) }
+  func numbers<T: BitwiseCopyable>(_ values: [T]) -> UnsafePointer<T> {
+    UnsafePointer(allocated(values))
+  }
 
   /// A number in the type that C has.
   func number<T: FixedWidthInteger>(_ name: String, _ value: Int) throws(CowMLXError) -> T {
@@ -77,13 +79,21 @@ extension GenerationParams {
     if let draft { raw.draft = draft.handle.raw }
     switch grammar {
     case .jsonSchema(let source):
-      (raw.grammar, raw.grammar_kind) = (try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_JSON_SCHEMA))
+      (raw.grammar, raw.grammar_kind) = (
+        try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_JSON_SCHEMA)
+      )
     case .regex(let source):
-      (raw.grammar, raw.grammar_kind) = (try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_REGEX))
+      (raw.grammar, raw.grammar_kind) = (
+        try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_REGEX)
+      )
     case .lark(let source):
-      (raw.grammar, raw.grammar_kind) = (try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_LARK))
+      (raw.grammar, raw.grammar_kind) = (
+        try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_LARK)
+      )
     case .gbnf(let source):
-      (raw.grammar, raw.grammar_kind) = (try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_GBNF))
+      (raw.grammar, raw.grammar_kind) = (
+        try lowering.text("grammar", source), Int32(COW_MLX_GRAMMAR_GBNF)
+      )
     case nil: break
     }
   }

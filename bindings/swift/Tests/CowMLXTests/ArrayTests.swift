@@ -60,7 +60,8 @@ import Testing
     let product = try await 0.5 * bytes
     let isOne = try await bytes .== 1
     let count = try await isOne + 1
-    #expect(try (sum.dtype, product.dtype, isOne.dtype, count.dtype) == (.uint8, .float32, .bool, .int32))
+    #expect(
+      try (sum.dtype, product.dtype, isOne.dtype, count.dtype) == (.uint8, .float32, .bool, .int32))
   }
 
   @Test func viewsOfMemoryAreStrided() async throws {
@@ -86,7 +87,9 @@ import Testing
   @Test func mistakesAreErrors() async throws {
     let runtime = try await Runtime.start()
     let array = try NDArray([1, 2, 3] as [Float], on: runtime)
-    #expect(await failure { _ = try NDArray([1, 2, 3], shape: [2, 2], on: runtime) }?.reason == .shapeMismatch)
+    #expect(
+      await failure { _ = try NDArray([1, 2, 3], shape: [2, 2], on: runtime) }?.reason
+        == .shapeMismatch)
     #expect(await failure { _ = try await array.values(of: Double.self) }?.reason == .dtypeMismatch)
     #expect(await failure { _ = try await array.value(of: Float.self) }?.reason == .shapeMismatch)
     await array.close()
@@ -98,7 +101,9 @@ import Testing
   @Test func filesHoldArrays() async throws {
     let (runtime, folder) = (try await Runtime.start(), try Folder())
     let path = folder.path + "/arrays.safetensors"
-    let (a, b) = (try NDArray([1.5, 2] as [Float], on: runtime), try NDArray(Int32(7), on: runtime))
+    let (a, b) = (
+      try NDArray([1.5, 2] as [Float], on: runtime), try NDArray(Int32(7), on: runtime)
+    )
     try await NDArray.save(["a": a, "b": b], to: path)
     #expect(try await NDArray.info(of: path)["tensors"]?["a"]?["dtype"] == "float32")
     let loaded = try await NDArray.load(path, names: ["b", "a"], on: runtime)

@@ -33,7 +33,8 @@ struct Given {
       if words.contains(where: { ["regular", "definite", "lower"].contains($0) }) {
         values = Given.matrix(sizes.last!, isLower: words.contains("lower"))
       }
-      array = named == .float32
+      array =
+        named == .float32
         ? try NDArray(values, shape: sizes, on: runtime)
         : try NDArray(values.map { Complex64($0, -$0 / 2) }, shape: sizes, on: runtime)
     } else {
@@ -93,7 +94,8 @@ struct ValueExamples: Examples {
   /// Names of the table, except those that have a whole program.
   private func names() async throws -> Set<String> {
     let all = try #require(try await Program.operations().array)
-    return Set(all.filter { $0["program"] == nil || $0["program"] == .null }.map { $0["name"]!.string! })
+    return Set(
+      all.filter { $0["program"] == nil || $0["program"] == .null }.map { $0["name"]!.string! })
   }
 
   @Test func everyOperationIsAMethodOfArrays() async throws {

@@ -88,14 +88,16 @@ import Testing
   @Test func constantsAreWhatTheyWere() async throws {
     let runtime = try await Runtime.start()
     let program = try await Program(on: runtime) { builder in
-      builder.output("floats", builder.constant([0.1, -1e-30, .greatestFiniteMagnitude, .infinity] as [Float]))
+      builder.output(
+        "floats", builder.constant([0.1, -1e-30, .greatestFiniteMagnitude, .infinity] as [Float]))
       builder.output("longs", builder.constant([Int64.min, .max], shape: [2, 1]))
       builder.output("nothing", builder.constant([Float](), shape: [0, 3]))
       builder.output("complex", builder.constant(Complex64(1.5, -2)))
       builder.output("half", builder.constant(BFloat16(0.1)))
     }
     let found = try await program.run([])
-    #expect(try await found[0].values() == [0.1, -1e-30, .greatestFiniteMagnitude, .infinity] as [Float])
+    #expect(
+      try await found[0].values() == [0.1, -1e-30, .greatestFiniteMagnitude, .infinity] as [Float])
     #expect(try await found[1].values() == [Int64.min, .max])
     #expect(try found[2].shape == [0, 3])
     #expect(try await found[3].value() == Complex64(1.5, -2))
@@ -132,7 +134,7 @@ import Testing
     let second = try await program.submit(first)
     #expect(try await second[0].wait())
     #expect(try await second[0].values(of: Float.self) == [4, 8])
-    #expect(await failure { _ = try await x.values(of: Float.self) } != nil) // it was given up
+    #expect(await failure { _ = try await x.values(of: Float.self) } != nil)  // it was given up
     #expect(try await first[0].values(of: Float.self) == [2, 4])
   }
 
@@ -140,7 +142,9 @@ import Testing
     let runtime = try await Runtime.start()
     let endless = try await Program(on: runtime) { builder in
       let x = builder.input("x", .float32, [])
-      let state = builder.whileLoop([x], maxIterations: Int(Int32.max)) { _ in builder.constant(true) } _: {
+      let state = builder.whileLoop([x], maxIterations: Int(Int32.max)) { _ in
+        builder.constant(true)
+      } _: {
         [$0[0] + 1]
       }
       builder.output("y", state[0])

@@ -62,7 +62,8 @@ import Testing
       break
     }
     // The training is free again once the fit has ended, and keeps its steps.
-    while await failure({ _ = try await training.step(data(on: runtime)) })?.reason == .trainingBusy {
+    while await failure({ _ = try await training.step(data(on: runtime)) })?.reason == .trainingBusy
+    {
       await Task.yield()
     }
     #expect(try await training.info()["step"]?.int ?? 0 > 3)
@@ -85,7 +86,8 @@ import Testing
   @Test func aCheckpointContinues() async throws {
     let (runtime, folder) = (try await Runtime.start(), try Folder())
     let (one, other) = (
-      try await Training(of: line(on: runtime), quick), try await Training(of: line(on: runtime), quick)
+      try await Training(of: line(on: runtime), quick),
+      try await Training(of: line(on: runtime), quick)
     )
     for _ in 0..<3 { _ = try await one.step(data(on: runtime)) }
     try await one.save(to: folder.path + "/saved")
@@ -107,7 +109,9 @@ import Testing
         fineTune: #"{"rank": 4, "num_layers": -1}"#))
     var losses: [Double] = []
     let params = FitParams(steps: 8, batchSize: 1, lines: lines)
-    for try await event in training.fit(params) where event.kind == .step { losses.append(event.loss) }
+    for try await event in training.fit(params) where event.kind == .step {
+      losses.append(event.loss)
+    }
     #expect(losses.count == 8)
     #expect(losses.last! < losses.first!)
     try await training.export(to: folder.path + "/adapter")
@@ -116,6 +120,8 @@ import Testing
     try await context.setAdapter(adapter)
     let loaded = try await model.adapter(folder.path + "/adapter")
     try await context.setAdapter(loaded)
-    #expect(try await !context.generate(story(), params: .init(maxTokens: 4)).reduce("") { $0 + $1.text }.isEmpty)
+    #expect(
+      try await !context.generate(story(), params: .init(maxTokens: 4)).reduce("") { $0 + $1.text }
+        .isEmpty)
   }
 }

@@ -15,7 +15,11 @@ private let calf = ProcessInfo.processInfo.environment["COWMLX_TEST_MODEL"] ?? "
     #expect(conversation.loaded == 1)
     #expect(conversation.canSend)
     let (changes, changed) = AsyncStream<Void>.makeStream()
-    withObservationTracking { _ = conversation.messages } onChange: { changed.yield() }
+    withObservationTracking {
+      _ = conversation.messages
+    } onChange: {
+      changed.yield()
+    }
     conversation.send()
     #expect(conversation.isAnswering && conversation.draft.isEmpty)
     for await _ in changes { break }  // a view would draw again

@@ -49,7 +49,8 @@ struct Attributes: ExpressibleByDictionaryLiteral {
 }
 
 /// A dimension of a program: a size, or a name that has one value in a run; expressions such as `"2*n+1"`, too.
-public struct Dimension: Hashable, Sendable, ExpressibleByIntegerLiteral, ExpressibleByStringLiteral,
+public struct Dimension: Hashable, Sendable, ExpressibleByIntegerLiteral,
+  ExpressibleByStringLiteral,
   AttributeValue
 {
   let attribute: String

@@ -71,7 +71,8 @@ public final class NDArray: Sendable {
     try check(api.array_type(handle.raw, &code, &sizes, sizes.count, &rank))
     guard let dtype = DType(rawValue: code) else {
       throw .refused(
-        Int(COW_MLX_EUNSUPPORTED), "NDArray.dtype", "unsupported", "this package knows no type \(code)")
+        Int(COW_MLX_EUNSUPPORTED), "NDArray.dtype", "unsupported",
+        "this package knows no type \(code)")
     }
     return (dtype, sizes.prefix(rank).map(Int.init))
   }

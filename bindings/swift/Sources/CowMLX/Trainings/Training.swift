@@ -144,7 +144,8 @@ public final class Training: Sendable {
     }
     guard let model else {
       throw .refused(
-        Int(COW_MLX_EUNSUPPORTED), "Training.adapter", "unsupported", "the training is of a program")
+        Int(COW_MLX_EUNSUPPORTED), "Training.adapter", "unsupported", "the training is of a program"
+      )
     }
     return Adapter(raw, of: model)
   }
