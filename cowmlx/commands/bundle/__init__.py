@@ -89,6 +89,7 @@ def bundle(arguments: argparse.Namespace) -> None:
         full=arguments.full,
         prune=arguments.prune,
         model=None if model is None else Path(places.resolved(model)),
+        swift=arguments.swift,
         replace=arguments.force,
     )
     manifest = assemble(arguments.folder, options, show_progress)
@@ -127,6 +128,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--full", action="store_true", help=text)
     text = "none keeps sources, symbols and the whole standard library; default: standard"
     option("--prune", choices=("standard", "none"), default="standard", help=text)
+    text = "make it a Swift package, too, with the library as a resource; default: none"
+    option("--swift", action="store_true", help=text)
     text = "replace a bundle that is there; default: refuse"
     option("--force", action="store_true", help=text)
     option("--json", action="store_true", help="report as JSON; default: text")

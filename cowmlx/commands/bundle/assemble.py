@@ -27,6 +27,7 @@ from cowmlx.commands.bundle import (
     manifest,
     python,
     staging,
+    swift,
 )
 from cowmlx.commands.bundle.elf import Elf
 from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
@@ -50,6 +51,7 @@ class Options:
     # "standard", or "none" for whole packages and the whole standard library.
     prune: str = "standard"
     model: Path | None = None  # a model folder to put in, or None
+    swift: bool = False  # a Swift package around it
     replace: bool = False  # whether a bundle that is there already is replaced
 
     def __post_init__(self) -> None:
@@ -129,6 +131,9 @@ class Bundle:
         if self._options.model is not None:
             with self._in_part("model", f"the model {self._options.model.resolve().name}"):
                 self._add_model(self._options.model)
+        if self._options.swift:
+            with self._in_part("swift", "a Swift package with the library as a resource"):
+                self._add_swift()
         self._report("stripping and linking libraries")
         requires, stripped = self._finish_binaries()
         self._report("starting the bundle once")
@@ -334,6 +339,19 @@ class Bundle:
         for source in sorted(model.iterdir()):
             if source.is_file() and not source.name.startswith("."):
                 self._add(source, self._folder / "models" / model.resolve().name / source.name)
+
+    def _add_swift(self) -> None:
+        for source, place in swift.sources():
+            self._add(source, self._folder / place)
+        texts = {
+            "Package.swift": swift.package(self._folder),
+            "Sources/CowMLXBundle/Bundle.swift": swift.MARK,
+        }
+        for name, text in texts.items():
+            target = self._folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+            self._own(target)
 
     # --------------------------------------------------------------- Finish
 
