@@ -15,7 +15,7 @@ WRAPS = ROOT / "tests/docs/wraps"
 # Compiled and run by tests of the package, and by those of the examples.
 SWIFT = (
     ROOT / "bindings/swift/Tests/CowMLXTests/PageTests.swift",
-    ROOT / "examples/swift/Sources/hello/main.swift",
+    ROOT / "examples/swift/programs/Sources/hello/main.swift",
 )
 GO_MODULE = f"""module page
 

@@ -16,7 +16,7 @@ targets += [
 let package = Package(
   name: "examples",
   platforms: [.macOS(.v14)],
-  dependencies: [.package(path: "../../bindings/swift")],
+  dependencies: [.package(path: "../../../bindings/swift")],
   targets: targets,
   swiftLanguageModes: [.v6]
 )
