@@ -16,6 +16,8 @@ from tools.bindings.call_table import Is
 from tools.bindings.calls import Call, Role
 from tools.bindings.emit_params import is_path
 
+# Calls that change a context, so that their methods of Rust borrow it for that.
+CHANGING = ("context_reset", "context_trim_end", "context_trim_front", "context_load")
 INPUTS = ("scalar", "string", "text", "tokens")
 CPP_TYPES = {
     "size_t": "std::size_t",
@@ -106,7 +108,8 @@ def rust_method(call: Call) -> Iterable[str]:
         yield f"/// {line}"
     yield from ("///", "/// # Errors", f"/// As the manual says of `{call.function.name}`.")
     verb = call.name.partition("_")[2]
-    yield f"pub fn {verb}({', '.join(['&self', *taken])}) -> Result<{result}> {{"
+    me = "&mut self" if call.name in CHANGING else "&self"
+    yield f"pub fn {verb}({', '.join([me, *taken])}) -> Result<{result}> {{"
     for role in call.inputs[1:]:
         if role.kind == "string":
             yield f"    {rust_text(call, role)}"

@@ -100,13 +100,6 @@ class Context : public detail::ContextMethods<Context> {
     });
   }
 
-  /** A file descriptor that is readable while next() would not block. */
-  std::int32_t wake_fd() {
-    std::int32_t descriptor = -1;
-    detail::check(cow_mlx_context_wake_fd(handle(), &descriptor));
-    return descriptor;
-  }
-
   /** Process a prompt; the range generates. */
   [[nodiscard]] Pieces generate(const Tokens& tokens, const GenerationParams& params = {}) {
     begin(tokens, params);
@@ -186,16 +179,6 @@ class Context : public detail::ContextMethods<Context> {
     std::vector<Candidate> candidates;
     for (std::size_t i = 0; i < count; i++) candidates.push_back({tokens[i], values[i]});
     return candidates;
-  }
-
-  /** The model's logits behind the last token: one for every token of the vocabulary. */
-  std::vector<float> logits() const {
-    std::size_t size = 0;
-    detail::check(cow_mlx_context_logits(handle(), nullptr, 0, &size));
-    return detail::fill<std::vector<float>>(
-        size, [&](float* values, std::size_t capacity, std::size_t* count) {
-          return cow_mlx_context_logits(handle(), values, capacity, count);
-        });
   }
 
   /** Sizes and times of the last generation, so far. */

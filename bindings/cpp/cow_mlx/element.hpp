@@ -46,70 +46,29 @@ struct BFloat16 {
 
 namespace detail {
 
+/* Of a value of exactly this type. */
 template <typename T>
-struct DtypeOf;
-template <>
-struct DtypeOf<bool> {
-  static constexpr Dtype value = Dtype::boolean;
-};
-template <>
-struct DtypeOf<std::uint8_t> {
-  static constexpr Dtype value = Dtype::uint8;
-};
-template <>
-struct DtypeOf<std::uint16_t> {
-  static constexpr Dtype value = Dtype::uint16;
-};
-template <>
-struct DtypeOf<std::uint32_t> {
-  static constexpr Dtype value = Dtype::uint32;
-};
-template <>
-struct DtypeOf<std::uint64_t> {
-  static constexpr Dtype value = Dtype::uint64;
-};
-template <>
-struct DtypeOf<std::int8_t> {
-  static constexpr Dtype value = Dtype::int8;
-};
-template <>
-struct DtypeOf<std::int16_t> {
-  static constexpr Dtype value = Dtype::int16;
-};
-template <>
-struct DtypeOf<std::int32_t> {
-  static constexpr Dtype value = Dtype::int32;
-};
-template <>
-struct DtypeOf<std::int64_t> {
-  static constexpr Dtype value = Dtype::int64;
-};
-template <>
-struct DtypeOf<Float16> {
-  static constexpr Dtype value = Dtype::float16;
-};
-template <>
-struct DtypeOf<BFloat16> {
-  static constexpr Dtype value = Dtype::bfloat16;
-};
-template <>
-struct DtypeOf<float> {
-  static constexpr Dtype value = Dtype::float32;
-};
-template <>
-struct DtypeOf<double> {
-  static constexpr Dtype value = Dtype::float64;
-};
-template <>
-struct DtypeOf<std::complex<float>> {
-  static constexpr Dtype value = Dtype::complex64;
-};
+Dtype of(T) = delete;
+constexpr Dtype of(bool) { return Dtype::boolean; }
+constexpr Dtype of(std::uint8_t) { return Dtype::uint8; }
+constexpr Dtype of(std::uint16_t) { return Dtype::uint16; }
+constexpr Dtype of(std::uint32_t) { return Dtype::uint32; }
+constexpr Dtype of(std::uint64_t) { return Dtype::uint64; }
+constexpr Dtype of(std::int8_t) { return Dtype::int8; }
+constexpr Dtype of(std::int16_t) { return Dtype::int16; }
+constexpr Dtype of(std::int32_t) { return Dtype::int32; }
+constexpr Dtype of(std::int64_t) { return Dtype::int64; }
+constexpr Dtype of(Float16) { return Dtype::float16; }
+constexpr Dtype of(BFloat16) { return Dtype::bfloat16; }
+constexpr Dtype of(float) { return Dtype::float32; }
+constexpr Dtype of(double) { return Dtype::float64; }
+constexpr Dtype of(std::complex<float>) { return Dtype::complex64; }
 
 }  // namespace detail
 
 /** The dtype of elements of a C++ type. */
 template <typename T>
-inline constexpr Dtype dtype_of = detail::DtypeOf<std::remove_cv_t<T>>::value;
+inline constexpr Dtype dtype_of = detail::of(std::remove_cv_t<T>{});
 
 namespace detail {
 

@@ -17,6 +17,13 @@ namespace cowmlx::detail {
 template <typename Self>
 class ModelMethods {
  public:
+  /** Get a file descriptor that is readable once a model is loaded, or its load has failed. */
+  std::int32_t wake_fd() const {
+    std::int32_t out{};
+    check(cow_mlx_model_wake_fd(self(), &out));
+    return out;
+  }
+
   /** Describe a model, as a JSON object. */
   std::string info() const {
     auto buffer_ = fill<std::string>(
@@ -86,6 +93,23 @@ class ContextMethods {
           return cow_mlx_context_info(self(), buffer, capacity, length);
         });
     return buffer_;
+  }
+
+  /** Get a file descriptor that is readable while cow_mlx_context_next() or next_event would
+   *  not block, for the select, poll, epoll, kqueue or run loop of an application. */
+  std::int32_t wake_fd() const {
+    std::int32_t out{};
+    check(cow_mlx_context_wake_fd(self(), &out));
+    return out;
+  }
+
+  /** Get the model's logits after the last token of cow_mlx_context_tokens(). */
+  std::vector<float> logits() const {
+    auto logits_ = fill<std::vector<float>>(
+        1024, [&](float* logits, std::size_t capacity, std::size_t* count) {
+          return cow_mlx_context_logits(self(), logits, capacity, count);
+        });
+    return logits_;
   }
 
  private:

@@ -80,13 +80,6 @@ class Model : public detail::ModelMethods<Model> {
     return status == COW_MLX_OK;
   }
 
-  /** A file descriptor that is readable once poll() has news. */
-  std::int32_t wake_fd() {
-    std::int32_t descriptor = -1;
-    detail::check(cow_mlx_model_wake_fd(handle(), &descriptor));
-    return descriptor;
-  }
-
   /** Tell what is in a model's folder without loading it, as a JSON object.
    *  @param kv_bits  of a context: 0, 4 or 8 */
   static std::string inspect(const std::string& path, std::int32_t kv_bits = 0) {

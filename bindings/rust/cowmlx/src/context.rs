@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::chat::{self, Event};
@@ -14,8 +13,7 @@ use crate::model::{Model, Token};
 use crate::owner::Owner;
 use crate::params::{ContextParams, GenerationParams};
 use crate::records::Stats;
-use crate::transfer::c_path;
-use crate::{Adapter, callback, sys, transfer};
+use crate::{Adapter, callback, sys};
 
 /// A context: one sequence of tokens and its cache.
 ///
@@ -86,38 +84,6 @@ impl<'m> Context<'m> {
         opened(status, || Self { raw, model, later: None, one_call_at_a_time: PhantomData })
     }
 
-    /// Forget every token and end the generation; parameters and adapter stay.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn reset(&mut self) -> Result<()> {
-        // SAFETY: takes a handle.
-        check(unsafe { sys::cow_mlx_context_reset(self.raw) })
-    }
-
-    /// Drop the last tokens. A generation under way ends. Tells how many were dropped.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn trim_end(&mut self, count: usize) -> Result<usize> {
-        let mut trimmed = 0;
-        // SAFETY: writes a number.
-        check(unsafe { sys::cow_mlx_context_trim_end(self.raw, count, &mut trimmed) })?;
-        Ok(trimmed)
-    }
-
-    /// Drop the first tokens, and let the others move to the front: they are processed again.
-    /// Tells how many were dropped.
-    ///
-    /// # Errors
-    /// As the manual says.
-    pub fn trim_front(&mut self, count: usize) -> Result<usize> {
-        let mut trimmed = 0;
-        // SAFETY: writes a number.
-        check(unsafe { sys::cow_mlx_context_trim_front(self.raw, count, &mut trimmed) })?;
-        Ok(trimmed)
-    }
-
     /// Keep what the context holds, to come back to it: exact for every kind of cache.
     ///
     /// # Errors
@@ -137,17 +103,6 @@ impl<'m> Context<'m> {
     pub fn rewind(&mut self, checkpoint: &Checkpoint<'_>) -> Result<()> {
         // SAFETY: takes handles.
         check(unsafe { sys::cow_mlx_context_rewind(self.raw, checkpoint.raw) })
-    }
-
-    /// Hold what another context, perhaps of an earlier process, has saved. A generation under way
-    /// ends. A call that fails changes nothing.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_context_load`.
-    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        let path = c_path("context_load: path", path.as_ref())?;
-        // SAFETY: the path lives until the call returns.
-        check(unsafe { sys::cow_mlx_context_load(self.raw, path.as_ptr()) })
     }
 
     /// Use an adapter of the context's model from now on, or none. A change makes the context
@@ -262,19 +217,6 @@ impl<'m> Context<'m> {
     /// logprobs.
     pub fn logprobs(&self) -> Result<Vec<TokenLogprob>> {
         generation::logprobs(self.raw)
-    }
-
-    /// The model's logits behind the last token that [`tokens`](Self::tokens) gives: one for every
-    /// token of the vocabulary.
-    ///
-    /// # Errors
-    /// [`InvalidState`](Status::InvalidState) if no token has been processed since the last change
-    /// of the context.
-    pub fn logits(&self) -> Result<Vec<f32>> {
-        // SAFETY: the buffer has that capacity.
-        transfer::vector(0, |logits, capacity, count| unsafe {
-            sys::cow_mlx_context_logits(self.raw, logits, capacity, count)
-        })
     }
 
     /// Sizes and times of the last generation, so far.

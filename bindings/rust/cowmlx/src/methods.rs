@@ -33,6 +33,16 @@ impl Model<'_> {
 }
 
 impl Context<'_> {
+    /// Clear all tokens and end the generation.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_reset`.
+    pub fn reset(&mut self) -> Result<()> {
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_context_reset(self.as_raw()) })?;
+        Ok(())
+    }
+
     /// Get the tokens that the cache holds, prompt and generated ones.
     ///
     /// # Errors
@@ -41,6 +51,28 @@ impl Context<'_> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
         let tokens = transfer::vector(1024, |tokens, capacity, count| unsafe { sys::cow_mlx_context_tokens(self.as_raw(), tokens, capacity, count) })?;
         Ok(tokens)
+    }
+
+    /// Drop the last tokens of a context.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_trim_end`.
+    pub fn trim_end(&mut self, count: usize) -> Result<usize> {
+        let mut trimmed = usize::default();
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_context_trim_end(self.as_raw(), count, &mut trimmed) })?;
+        Ok(trimmed)
+    }
+
+    /// Drop the first tokens of a context, and move the others to the front.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_trim_front`.
+    pub fn trim_front(&mut self, count: usize) -> Result<usize> {
+        let mut trimmed = usize::default();
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_context_trim_front(self.as_raw(), count, &mut trimmed) })?;
+        Ok(trimmed)
     }
 
     /// Write a context to a file (safetensors), so that a later process need not process the
@@ -55,6 +87,17 @@ impl Context<'_> {
         Ok(())
     }
 
+    /// Load a saved context, also one from an earlier process.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_load`.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = c_path("context_load: path", path.as_ref())?;
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_context_load(self.as_raw(), path.as_ptr()) })?;
+        Ok(())
+    }
+
     /// Describe a context as a JSON object.
     ///
     /// # Errors
@@ -63,6 +106,16 @@ impl Context<'_> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
         let buffer = transfer::text(|buffer, capacity, length| unsafe { sys::cow_mlx_context_info(self.as_raw(), buffer, capacity, length) })?;
         Ok(buffer)
+    }
+
+    /// Get the model's logits after the last token of cow_mlx_context_tokens().
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_logits`.
+    pub fn logits(&self) -> Result<Vec<f32>> {
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        let logits = transfer::vector(1024, |logits, capacity, count| unsafe { sys::cow_mlx_context_logits(self.as_raw(), logits, capacity, count) })?;
+        Ok(logits)
     }
 }
 
@@ -109,6 +162,19 @@ impl Training<'_> {
         let folder = c_path("training_load: folder", folder.as_ref())?;
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
         check(unsafe { sys::cow_mlx_training_load(self.as_raw(), folder.as_ptr()) })?;
+        Ok(())
+    }
+
+    /// Write the trained weights of a language model in mlx-lm's format, completely or not at
+    /// all.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_training_export`.
+    pub fn export(&self, folder: impl AsRef<Path>, options_json: Option<&str>) -> Result<()> {
+        let folder = c_path("training_export: folder", folder.as_ref())?;
+        let options_json = options_json.map(|text| c_text("training_export: options_json", text)).transpose()?;
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_training_export(self.as_raw(), folder.as_ptr(), options_json.as_deref().map_or(std::ptr::null(), std::ffi::CStr::as_ptr)) })?;
         Ok(())
     }
 }

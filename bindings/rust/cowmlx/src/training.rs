@@ -1,8 +1,6 @@
 //! Training: what makes the loss of a program or of a language model small.
 
-use std::ffi::{CStr, c_void};
-use std::path::Path;
-use std::ptr::null;
+use std::ffi::c_void;
 
 use crate::adapter::Adapter;
 use crate::array::Array;
@@ -13,7 +11,7 @@ use crate::params::{FitParams, TrainingParams};
 use crate::program::{Input, Program};
 use crate::records::TrainingEvent;
 use crate::runtime::Runtime;
-use crate::transfer::{c_path, c_text};
+use crate::transfer::c_text;
 use crate::{callback, sys};
 
 /// A training of a program or of a language model. One call at a time runs on it; it may be saved,
@@ -152,21 +150,6 @@ impl<'r> Training<'r> {
         // SAFETY: takes any handle.
         let status = unsafe { sys::cow_mlx_training_adapter(self.raw, &mut raw) };
         opened(status, || Adapter::open(raw, model.into()))
-    }
-
-    /// Write the trained weights of a language model in mlx-lm's format, with options as JSON.
-    ///
-    /// # Errors
-    /// As the manual says of `cow_mlx_training_export`.
-    pub fn export(&self, folder: impl AsRef<Path>, options_json: Option<&str>) -> Result<()> {
-        let folder = c_path("training_export: folder", folder.as_ref())?;
-        let options =
-            options_json.map(|text| c_text("training_export: options_json", text)).transpose()?;
-        // SAFETY: the texts live until the call returns.
-        check(unsafe {
-            let options = options.as_deref().map_or(null(), CStr::as_ptr);
-            sys::cow_mlx_training_export(self.raw, folder.as_ptr(), options)
-        })
     }
 
     /// End the call that runs on it, from any thread and at any time. Never blocks.
