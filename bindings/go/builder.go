@@ -167,8 +167,8 @@ func (b *ProgramBuilder) infer() error {
 	if err != nil {
 		return err
 	}
-	for i, told := range info["outputs"].([]any) {
-		output := told.(map[string]any)
+	for i, described := range info["outputs"].([]any) {
+		output := described.(map[string]any)
 		b.unknown[i].dtype, b.unknown[i].shape = output["dtype"].(string), output["shape"].([]any)
 	}
 	b.unknown = nil

@@ -57,13 +57,13 @@ func (c *Context) Next(ctx context.Context) (piece Piece, more bool, err error) 
 }
 
 func (c *Context) take() (piece Piece, more bool, err error) {
-	told := &cPiece{structSize: unsafe.Sizeof(cPiece{})}
+	raw := &cPiece{structSize: unsafe.Sizeof(cPiece{})}
 	text, err := fill[byte](256, 1, func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
-		status := api.contextNext(c.handle(), buffer, capacity, length, unsafe.Pointer(told))
+		status := api.contextNext(c.handle(), buffer, capacity, length, unsafe.Pointer(raw))
 		more = Status(status) == StatusOk
 		return status
 	})
-	piece = told.told()
+	piece = raw.goForm()
 	piece.Text = string(text)
 	return piece, more && err == nil, err
 }
@@ -97,11 +97,11 @@ func (c *Context) Chat(ctx context.Context, messages, options any, params *Gener
 }
 
 func (c *Context) takeEvent() (event Event, more bool, err error) {
-	told := &cEvent{structSize: unsafe.Sizeof(cEvent{})}
+	raw := &cEvent{structSize: unsafe.Sizeof(cEvent{})}
 	err = try(func() int32 {
-		status := api.contextNextEvent(c.handle(), unsafe.Pointer(told))
+		status := api.contextNextEvent(c.handle(), unsafe.Pointer(raw))
 		if status >= 0 {
-			event, more = told.told(), Status(status) == StatusOk
+			event, more = raw.goForm(), Status(status) == StatusOk
 		}
 		return status
 	})

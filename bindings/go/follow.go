@@ -252,9 +252,9 @@ func newWake(fd int32) (*wake, error) {
 // wait ends when the library or raise reports a result, or the library has closed the descriptor. It
 // waits by reading; the library puts back what is still needed.
 func (w *wake) wait() {
-	var told [1]byte
+	var woken [1]byte
 	if !w.raised.Load() {
-		w.file.Read(told[:])
+		w.file.Read(woken[:])
 	}
 }
 

@@ -265,10 +265,10 @@ var trampolines = struct {
 		return answer(user, func(on *functions) bool { return on.text(textAt(text, int(length))) })
 	}),
 	event: purego.NewCallback(func(event *cEvent, user uintptr) bool {
-		return answer(user, func(on *functions) bool { return on.event(event.told()) })
+		return answer(user, func(on *functions) bool { return on.event(event.goForm()) })
 	}),
 	training: purego.NewCallback(func(event *cTrainingEvent, user uintptr) bool {
-		return answer(user, func(on *functions) bool { return on.training(event.told()) })
+		return answer(user, func(on *functions) bool { return on.training(event.goForm()) })
 	}),
 	batch: purego.NewCallback(func(step uintptr, inputs *int64, count, user uintptr) bool {
 		return answer(user, func(on *functions) bool {

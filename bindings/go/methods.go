@@ -352,7 +352,7 @@ func (c *Context) GenerateText(ctx context.Context, tokens []int32, params *Gene
 	err := l.canceling(ctx, c.cancel, func() int32 {
 		return api.contextGenerate(c.handle(), pointer(tokens), uintptr(len(tokens)), cParams, callback(trampolines.text, cOnText), uintptr(cOnText), unsafe.Pointer(stats))
 	})
-	return stats.told(), err
+	return stats.goForm(), err
 }
 
 // Logits calls cow_mlx_context_logits(): get the model's logits after the last token of
@@ -373,7 +373,7 @@ func (c *Context) Stats() (Stats, error) {
 	err := l.call(func() int32 {
 		return api.contextStats(c.handle(), unsafe.Pointer(stats))
 	})
-	return stats.told(), err
+	return stats.goForm(), err
 }
 
 // ChatEvents calls cow_mlx_context_chat(): answer a conversation. onEvent may be nil.
@@ -389,7 +389,7 @@ func (c *Context) ChatEvents(ctx context.Context, messages any, options any, par
 	err := l.canceling(ctx, c.cancel, func() int32 {
 		return api.contextChat(c.handle(), pointer(cMessagesJSON), uintptr(len(cMessagesJSON)), cParams, cOptionsJSON, callback(trampolines.event, cOnEvent), uintptr(cOnEvent), unsafe.Pointer(stats))
 	})
-	return stats.told(), err
+	return stats.goForm(), err
 }
 
 // Embed calls cow_mlx_model_embed(): compute the embeddings of texts.
@@ -465,7 +465,7 @@ func (t *Training) Step(ctx context.Context, inputs ...Value) (TrainingEvent, er
 	err := l.canceling(ctx, t.cancel, func() int32 {
 		return api.trainingStep(t.handle(), cInputs, uintptr(len(inputs)), unsafe.Pointer(event))
 	})
-	return event.told(), err
+	return event.goForm(), err
 }
 
 // Fit calls cow_mlx_training_fit(): train until an end that params set. onEvent may be nil.
@@ -488,7 +488,7 @@ func (t *Training) Evaluate(ctx context.Context, params *FitParams) (TrainingEve
 	err := l.canceling(ctx, t.cancel, func() int32 {
 		return api.trainingEvaluate(t.handle(), cParams, unsafe.Pointer(event))
 	})
-	return event.told(), err
+	return event.goForm(), err
 }
 
 // Parameter calls cow_mlx_training_parameter(): get the current value of a parameter, also while a

@@ -103,7 +103,7 @@ type cPiece struct {
 	finish     int32
 }
 
-// Piece is what cow_mlx_piece tells.
+// Piece is what cow_mlx_piece.
 type Piece struct {
 	Text string // whole UTF-8 characters
 	// token id; with COW_MLX_DONE the last token's, -1 if there was none
@@ -116,7 +116,7 @@ type Piece struct {
 	Finish Finish
 }
 
-func (c *cPiece) told() Piece {
+func (c *cPiece) goForm() Piece {
 	return Piece{
 		Token:   int32(c.token),
 		Logprob: float32(c.logprob),
@@ -137,7 +137,7 @@ type cStats struct {
 	acceptedTokens    uintptr
 }
 
-// Stats is what cow_mlx_stats tells.
+// Stats is what cow_mlx_stats.
 type Stats struct {
 	PromptTokens uint64
 	// of the prompt, taken from the cache
@@ -158,7 +158,7 @@ type Stats struct {
 	AcceptedTokens uint64
 }
 
-func (c *cStats) told() Stats {
+func (c *cStats) goForm() Stats {
 	return Stats{
 		PromptTokens:      uint64(c.promptTokens),
 		ReusedTokens:      uint64(c.reusedTokens),
@@ -181,7 +181,7 @@ type cEvent struct {
 	finish     int32
 }
 
-// Event is what cow_mlx_event tells.
+// Event is what cow_mlx_event.
 type Event struct {
 	// one of COW_MLX_EVENT_
 	Kind EventKind
@@ -193,7 +193,7 @@ type Event struct {
 	Finish Finish
 }
 
-func (c *cEvent) told() Event {
+func (c *cEvent) goForm() Event {
 	return Event{
 		Kind:   EventKind(c.kind),
 		Text:   textAt(c.text, int(c.length)),
@@ -271,7 +271,7 @@ type cTrainingEvent struct {
 	peakMemory      uint64
 }
 
-// TrainingEvent is what cow_mlx_training_event tells.
+// TrainingEvent is what cow_mlx_training_event.
 type TrainingEvent struct {
 	// one of COW_MLX_TRAINING_
 	Kind TrainingEventKind
@@ -309,7 +309,7 @@ type TrainingEvent struct {
 	PeakMemory uint64
 }
 
-func (c *cTrainingEvent) told() TrainingEvent {
+func (c *cTrainingEvent) goForm() TrainingEvent {
 	return TrainingEvent{
 		Kind:            TrainingEventKind(c.kind),
 		Finish:          FitEnd(c.finish),

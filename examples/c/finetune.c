@@ -92,7 +92,7 @@ static void publish(cow_mlx_training training, cow_mlx_context context) {
 }
 
 /* A context asks while the fit goes on: each time it knows more. */
-static bool told(const cow_mlx_training_event* event, void* user_data) {
+static bool report(const cow_mlx_training_event* event, void* user_data) {
   const lesson* now = user_data;
   if (event->kind == COW_MLX_TRAINING_STEP) {
     publish(now->training, now->context);
@@ -118,7 +118,7 @@ static void learn(cow_mlx_training training, cow_mlx_context context) {
   fit.steps = STEPS;
   fit.batch_size = FACTS;
   fit.event_every = STEPS / 4;
-  check(cow_mlx_training_fit(training, &fit, told, &(lesson){training, context}));
+  check(cow_mlx_training_fit(training, &fit, report, &(lesson){training, context}));
 }
 
 int main(int argc, char** argv) {

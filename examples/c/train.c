@@ -88,7 +88,7 @@ static void make_points(unsigned seed, int64_t count, cow_mlx_array out[2]) {
   out[1] = array(y, COW_MLX_INT32, 1, vector, (size_t)count * sizeof *y);
 }
 
-static bool told(const cow_mlx_training_event* event, void* user_data) {
+static bool report(const cow_mlx_training_event* event, void* user_data) {
   (void)user_data;
   if (event->kind == COW_MLX_TRAINING_STEP) {
     printf("step %3zu of %zu  loss %.4f  learning rate %.4f  %.0f s to go\n", event->step,
@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   fit.evaluate_every = 200;
   fit.folder = folder;
   fit.save_every = folder ? 100 : 0;
-  cow_mlx_status status = cow_mlx_training_fit(handle, &fit, told, NULL);
+  cow_mlx_status status = cow_mlx_training_fit(handle, &fit, report, NULL);
   if (status == COW_MLX_ECANCELED && folder) {
     check(cow_mlx_training_save(handle, folder));
     printf("interrupted; start again to go on\n");

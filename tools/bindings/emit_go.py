@@ -223,20 +223,20 @@ def structs(public: Header) -> str:
 def record(layout: Layout) -> Iterable[str]:
     """The exported struct, and how it is read."""
     name = pascal(layout.name)
-    told = [member for member in layout.members if member.name not in ("struct_size", "length")]
+    shown = [member for member in layout.members if member.name not in ("struct_size", "length")]
     yield ""
-    yield f"// {name} is what cow_mlx_{layout.name} tells."
+    yield f"// {name} is what cow_mlx_{layout.name}."
     yield f"type {name} struct {{"
     for extra in RECORDS[layout.name]:
         yield f"\t{extra}"
-    for each in told:
+    for each in shown:
         yield from comment(each.about)
         yield f"\t{pascal(each.name)} {go_type(each)}"
     yield "}"
     yield ""
-    yield f"func (c *{c_name(layout)}) told() {name} {{"
+    yield f"func (c *{c_name(layout)}) goForm() {name} {{"
     yield f"\treturn {name}{{"
-    yield from (f"\t\t{pascal(each.name)}: {reading(each, layout)}," for each in told)
+    yield from (f"\t\t{pascal(each.name)}: {reading(each, layout)}," for each in shown)
     yield "\t}"
     yield "}"
 
@@ -366,14 +366,14 @@ def comment(text: str) -> list[str]:
 
 def aligned(lines: Iterable[str]) -> list[str]:
     """Lines as gofmt has them: neighbours of a block have their columns below each other."""
-    found: list[str] = []
+    rows: list[str] = []
     block: list[list[str]] = []
 
     def close() -> None:
         widths = [max(len(row[at]) for row in block) for at in range(2)] if block else []
         for first, second, rest in block:
             text = first.ljust(widths[0] + 1) + second
-            found.append((text.ljust(widths[0] + 2 + widths[1]) + rest).rstrip() if rest else text)
+            rows.append((text.ljust(widths[0] + 2 + widths[1]) + rest).rstrip() if rest else text)
         block.clear()
 
     for line in lines:
@@ -381,11 +381,11 @@ def aligned(lines: Iterable[str]) -> list[str]:
         if row is None or (block and bool(block[0][2]) != bool(row[2])):
             close()
         if row is None:
-            found.append(line)
+            rows.append(line)
         else:
             block.append(row)
     close()
-    return found
+    return rows
 
 
 def columns(line: str) -> list[str] | None:

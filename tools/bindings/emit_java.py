@@ -58,19 +58,19 @@ METHODS = ("model", "context", "program", "training")
 def files(public: Header, generated: str) -> dict[str, str]:
     """The text of each file, by its name."""
     head = f"// {generated}\npackage cowmlx;\n\n"
-    found = {"CowMlx": functions(public), "Dtype": dtypes(public), "Names": names(public)}
-    found["Status"] = enumeration("Status", "What a call returns.", public.statuses)
+    texts = {"CowMlx": functions(public), "Dtype": dtypes(public), "Names": names(public)}
+    texts["Status"] = enumeration("Status", "What a call returns.", public.statuses)
     for group, values in hosts.enumerations(public).items():
         if group != "FLAGS":
             about = f"Constants of COW_MLX_{group}_."
-            found[ENUMS[group]] = enumeration(ENUMS[group], about, values)
+            texts[ENUMS[group]] = enumeration(ENUMS[group], about, values)
     for layout in hosts.layouts(public):
         if layout.name.endswith("_params"):
-            found[pascal(layout.name)] = params(layout)
+            texts[pascal(layout.name)] = params(layout)
         elif layout.name in RECORDS:
-            found[pascal(layout.name)] = record(layout)
-    found |= {pascal(name): handle(name, about) for name, about in HANDLES.items()}
-    return {f"{name}.java": head + text for name, text in found.items()}
+            texts[pascal(layout.name)] = record(layout)
+    texts |= {pascal(name): handle(name, about) for name, about in HANDLES.items()}
+    return {f"{name}.java": head + text for name, text in texts.items()}
 
 
 # Parameters that have other names than their C names in Java's spelling.
@@ -248,12 +248,12 @@ def lists(each: Member) -> bool:
 def record(layout: Layout) -> str:
     """A record of a struct that C fills."""
     name = pascal(layout.name)
-    told = [member for member in layout.members if member.name not in ("struct_size", "length")]
+    shown = [member for member in layout.members if member.name not in ("struct_size", "length")]
     extra = RECORDS[layout.name]
-    parts = [*extra, *(f"{kind_of(each)} {camel(each.name)}" for each in told)]
+    parts = [*extra, *(f"{kind_of(each)} {camel(each.name)}" for each in shown)]
     given = "".join(f", {component}" for component in extra)
     values = [component.split()[1] for component in extra] + [
-        reading(each, layout) for each in told
+        reading(each, layout) for each in shown
     ]
     lines = [
         "import com.sun.jna.Pointer;",
@@ -262,7 +262,7 @@ def record(layout: Layout) -> str:
         f" * What cow_mlx_{layout.name} tells.",
         " *",
     ]
-    for each in told:
+    for each in shown:
         lines += textwrap.wrap(
             f"@param {camel(each.name)} {escaped(each.about)}",
             96,
@@ -311,10 +311,10 @@ def reading(each: Member, layout: Layout) -> str:
         sized = next((m for m in layout.members if m.name == "length"), None)
         length = f"(int) memory.getLong({sized.offset})" if sized and each.name == "text" else "-1"
         return f"Arena.text(memory.getPointer({each.offset}), {length})"
-    found = f"memory.get{ACCESS[TYPES[each.type]]}({each.offset})"
+    expression = f"memory.get{ACCESS[TYPES[each.type]]}({each.offset})"
     if each.enumeration:
-        return f"{ENUMS[each.enumeration]}.of({found})"
-    return f"{found} != 0" if each.type == "bool" else found
+        return f"{ENUMS[each.enumeration]}.of({expression})"
+    return f"{expression} != 0" if each.type == "bool" else expression
 
 
 # ---------------------------------------------------------------------------------- Names

@@ -77,7 +77,7 @@ GO_INPUTS = {
 }
 GO_ROOM = "{name} := &c{type}{{structSize: unsafe.Sizeof(c{type}{{}})}}"
 GO_OUTPUTS = {
-    "struct": Output("{type}", GO_ROOM, "unsafe.Pointer({name})", "{name}.told()"),
+    "struct": Output("{type}", GO_ROOM, "unsafe.Pointer({name})", "{name}.goForm()"),
     "array": Output("*{noun}", "var {name} int64", "&{name}", "new{noun}({name})"),
     "object": Output("*{noun}", "var {name} int32", "&{name}", "new{noun}({name})"),
     "size": Output("uint64", "var {name} uintptr", "&{name}", "uint64({name})"),

@@ -194,10 +194,10 @@ def required(row: Operation) -> Sequence[Attribute]:
 
 def comment(row: Operation, with_attributes: bool = True) -> str:
     """The comment of an operation."""
-    told = f"; gives {', '.join(row.outputs)}" if len(row.outputs) > 1 else ""
+    results_ = f"; gives {', '.join(row.outputs)}" if len(row.outputs) > 1 else ""
     named = ", ".join(f"{attribute.name} ({attribute.kind})" for attribute in row.attributes)
     known = f". Attributes: {named}" if named and with_attributes else ""
-    return f"{table.about(row)}{told}{known}.".replace("*/", "* /")
+    return f"{table.about(row)}{results_}{known}.".replace("*/", "* /")
 
 
 def wrapped(text: str) -> list[str]:

@@ -96,7 +96,7 @@ def is_shown(member: hosts.Member, layout: hosts.Layout) -> bool:
 def script_type(member: hosts.Member, groups: Mapping[str, Iterable[str]], takes: bool) -> str:
     """The type of a member as TypeScript has it."""
     if member.kind == "callback":
-        return "(...told: any[]) => any"
+        return "(...args: any[]) => any"
     if member.kind == "string":  # an object stands for its JSON
         return "string | object" if takes else "string"
     if member.kind == "strings":
@@ -156,14 +156,14 @@ def structs(public: Header) -> dict[str, object]:
 
 def role(each: Role, public: Header) -> dict[str, object]:
     """One role as an object."""
-    found: dict[str, object] = {"kind": each.kind, "names": list(each.names)}
+    described: dict[str, object] = {"kind": each.kind, "names": list(each.names)}
     if each.kind == "buffers_out":
-        found["types"] = [hosts.element(type_, public) for _, type_ in each.buffers]
+        described["types"] = [hosts.element(type_, public) for _, type_ in each.buffers]
     elif each.kind in ("scalar", "value_out", "struct_out", "params", "callback"):
-        found["type"] = hosts.element(each.type, public)
+        described["type"] = hosts.element(each.type, public)
     if each.count:
-        found["names"] = [*each.names, each.count]
-    return found
+        described["names"] = [*each.names, each.count]
+    return described
 
 
 def prototype(name: str, signature: Signature, public: Header) -> str:

@@ -164,7 +164,7 @@ def method(row: Operation, family: str) -> str:
     needed = ", ".join(asked)
     name = f"{row.name}_" if row.name in KEYWORDS else row.name
     head = f'"{row.name}" {name}({takes}; {needed}) -> ({results(row)})'
-    lines = [*comment(table.about(row) + told(row)), *wrap(head)]
+    lines = [*comment(table.about(row) + results_of(row)), *wrap(head)]
     return "\n".join([*lines, *options(row)])[:-1] + ";" if options(row) else "\n".join(lines) + ";"
 
 
@@ -204,7 +204,7 @@ def results(row: Operation) -> str:
     return f"several {len(row.outputs)}" if len(row.outputs) > 1 else "one"
 
 
-def told(row: Operation) -> str:
+def results_of(row: Operation) -> str:
     """Return what is said of several results."""
     return f"; gives {', '.join(row.outputs)}" if len(row.outputs) > 1 else ""
 
@@ -223,8 +223,8 @@ def type_of(attribute: Attribute) -> str:
 
 def option_of(attribute: Attribute) -> str:
     """Return the type of an attribute that may be left out; null is None where that says more."""
-    found = type_of(attribute)
-    return f"Option<{found}>" if attribute.takes_null and attribute.default is not None else found
+    type_ = type_of(attribute)
+    return f"Option<{type_}>" if attribute.takes_null and attribute.default is not None else type_
 
 
 def name_of(attribute: Attribute) -> str:

@@ -74,7 +74,7 @@ class Training : public detail::TrainingMethods<Training> {
   /** Make steps until an end; on_event hears of them. */
   void fit(const FitParams& params, const TrainingFn& on_event = {}) const {
     Fit fit(params, on_event);
-    fit.check(cow_mlx_training_fit(handle(), &fit.given, on_event ? told : nullptr, &fit));
+    fit.check(cow_mlx_training_fit(handle(), &fit.given, on_event ? report : nullptr, &fit));
   }
 
   /** Loss, accuracy and perplexity on data. */
@@ -164,7 +164,7 @@ class Training : public detail::TrainingMethods<Training> {
   };
 
   /* No exception may pass through C: it is kept, and ends the call. */
-  static bool told(const cow_mlx_training_event* event, void* user_data) {
+  static bool report(const cow_mlx_training_event* event, void* user_data) {
     auto* fit = static_cast<Fit*>(user_data);
     try {
       return !fit->thrown && (*fit->on_event)(*event);

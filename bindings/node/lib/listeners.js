@@ -15,7 +15,7 @@ const struct = (name) => (address) => {
 const levels = Object.keys(ENUMERATIONS.LOG);
 
 // The arguments of a host's function, from those of C.
-const TOLD = {
+const FORMS = {
   log_fn: (level, message) => [levels[level] ?? level, koffi.decode.string(message)],
   progress_fn: (fraction, stage) => [fraction, koffi.decode.string(stage)],
   prompt_fn: (processed, total) => [Number(processed), Number(total)],
@@ -30,20 +30,20 @@ const trampolines = new Map();
 function trampoline(kind) {
   if (!trampolines.has(kind)) {
     const type = koffi.pointer(koffi.proto(CALLBACKS[kind]));
-    trampolines.set(kind, koffi.register((...told) => heard(kind, told), type));
+    trampolines.set(kind, koffi.register((...args) => heard(kind, args), type));
   }
   return trampolines.get(kind);
 }
 
-function heard(kind, told) {
-  const listener = listeners.get(told.at(-1));
+function heard(kind, args) {
+  const listener = listeners.get(args.at(-1));
   if (!listener) return false; // the listener has left
   try {
-    const answer = listener.functions[kind](...TOLD[kind](...told));
+    const answer = listener.functions[kind](...FORMS[kind](...args));
     if (typeof answer?.then === "function") {
       refuse(`the result of ${listener.names[kind]}`, answer, "a value that is there at once, not a promise");
     }
-    return kind === "batch_fn" ? batch(answer, told[1], Number(told[2])) : answer !== false;
+    return kind === "batch_fn" ? batch(answer, args[1], Number(args[2])) : answer !== false;
   } catch (error) {
     listener.thrown ??= { error };
     return false;

@@ -190,9 +190,9 @@ public final class ProgramBuilder implements Operations {
   /** Asks the library for all types that are not known. */
   private void infer() {
     try (Program asked = Program.of(json(unknown.stream().map(Node::toString).toList()))) {
-      List<Map<String, Object>> told = Json.objects(asked.info(Map.of()).get("outputs"));
-      for (int i = 0; i < told.size(); i++) {
-        unknown.get(i).typed((String) told.get(i).get("dtype"), (List<?>) told.get(i).get("shape"));
+      List<Map<String, Object>> inferred = Json.objects(asked.info(Map.of()).get("outputs"));
+      for (int i = 0; i < inferred.size(); i++) {
+        unknown.get(i).typed((String) inferred.get(i).get("dtype"), (List<?>) inferred.get(i).get("shape"));
       }
     }
     unknown.clear();
