@@ -18,6 +18,7 @@ from support.paths import LIBRARY, ROOT
 
 from tools.packaging.headers import headers
 from tools.packaging.targets import MACOS_MINIMUM
+from tools.packaging.wheel import MINORS, headers_of
 
 pytestmark = [
     pytest.mark.long,
@@ -115,7 +116,8 @@ def test_the_doctor_is_content(python, model, tmp_path, environment):
 
 
 def test_pip_would_install_the_other_one_on_a_mac(dist, wheel, tmp_path):
-    [mac] = dist.glob("*-macosx_*_arm64.whl")
+    minor = sys.version_info.minor
+    [mac] = dist.glob(f"*-cp3{minor}-cp3{minor}-macosx_*_arm64.whl")
     platform = f"macosx_{MACOS_MINIMUM.replace('.', '_')}_arm64"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     options = ["--only-binary=:all:", f"--platform={platform}", "--target", tmp_path]
@@ -141,3 +143,14 @@ def test_pip_would_install_the_other_one_on_a_mac(dist, wheel, tmp_path):
         }
 
     assert text(mac) == text(wheel)
+
+
+def test_a_mac_s_wheel_is_there_for_every_python_with_headers(dist):
+    wanted = {minor for minor in MINORS if headers_of(minor)}
+    assert sys.version_info.minor in wanted
+    found = {int(re.search(r"-cp3(\d+)-", path.name)[1]) for path in dist.glob("*-macosx_*.whl")}
+    assert found == wanted
+    for minor in wanted:
+        [path] = dist.glob(f"*-cp3{minor}-cp3{minor}-macosx_*_arm64.whl")
+        bridges = [name for name in names(path) if "_bridge" in name and name.endswith(".so")]
+        assert bridges == [f"cowmlx/_bridge.cpython-3{minor}-darwin.so"]

@@ -124,14 +124,16 @@ class Target:
         ]
 
 
-def headers_of_python(folder: Path) -> Path:
-    """Copy this Python's headers into a folder, fit for other systems, and return their place.
+def headers_of_python(folder: Path, include: Path | None = None) -> Path:
+    """Copy a Python's headers into a folder, fit for other systems, and return their place.
+
+    They are those of ``include``, or of this Python.
 
     Only ``pyconfig.h`` is of one system. What the headers ask it for differs in sizes, and
     ``pymacconfig.h`` sets those for Apple's. Debian's chooses one by system: the chosen one is put
     in its place.
     """
-    include = Path(sysconfig.get_path("include"))
+    include = include or Path(sysconfig.get_path("include"))
     copy = folder / include.name
     shutil.copytree(include, copy)
     multiarch = sysconfig.get_config_var("MULTIARCH") or "."
