@@ -63,16 +63,16 @@ static cow_mlx_status resolve(void* library, const char* file) {
   *(void**)&abi_version = dlsym(library, "cow_mlx_abi_version");
   if (!abi_version)
     return fail(COW_MLX_EUNSUPPORTED, "library_mismatch", file,
-                "library_load: %s is not libcowmlx: it has no cow_mlx_abi_version", file);
+                "Library: %s is not libcowmlx: it has no cow_mlx_abi_version", file);
   if (abi_version() != COW_MLX_ABI_VERSION)
     return fail(COW_MLX_EUNSUPPORTED, "library_mismatch", file,
-                "library_load: %s has ABI version %u, must have %d", file, abi_version(),
+                "Library: %s has ABI version %u, must have %d", file, abi_version(),
                 COW_MLX_ABI_VERSION);
   for (const struct cowmlx_symbol* each = cowmlx_symbols; each->name; each++) {
     void* address = dlsym(library, each->name);
     if (!address)
       return fail(COW_MLX_EUNSUPPORTED, "library_mismatch", file,
-                  "library_load: %s is older than this package: it has no %s", file, each->name);
+                  "Library: %s is older than this package: it has no %s", file, each->name);
     memcpy((char*)&found + each->offset, &address, sizeof address);
   }
   atomic_store_explicit(&current, &found, memory_order_release);
@@ -83,16 +83,16 @@ static cow_mlx_status open_file(const char* file) {
   bool is_path = strchr(file, '/') != NULL;
   if (is_path && access(file, F_OK) != 0)
     return fail(COW_MLX_ENOENT, "file_not_found", file,
-                "library_load: there is no file %s; it must be %s of a bundle or an installation",
-                file, SONAME);
+                "Library: there is no file %s; it must be %s of a bundle or an installation", file,
+                SONAME);
   void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (library) return resolve(library, file);
   const char* why = dlerror();
   if (is_path)
-    return fail(COW_MLX_EFORMAT, "malformed_file", file, "library_load: %s cannot be opened: %s",
-                file, why ? why : "?");
+    return fail(COW_MLX_EFORMAT, "malformed_file", file, "Library: %s cannot be opened: %s", file,
+                why ? why : "?");
   return fail(COW_MLX_ENOENT, "file_not_found", file,
-              "library_load: there is no %s near the program or where the system looks (%s); name "
+              "Library: there is no %s near the program or where the system looks (%s); name "
               "its file by Library.use(path) or in COWMLX_LIBRARY",
               file, why ? why : "?");
 }
@@ -101,8 +101,8 @@ static cow_mlx_status open_in(const char* folder, const char* place) {
   char file[PATH_MAX];
   int length = snprintf(file, sizeof file, "%s%s%s", folder, place, SONAME);
   if (length < 0 || (size_t)length >= sizeof file)
-    return fail(COW_MLX_ENOENT, "file_not_found", folder,
-                "library_load: the path of %s is too long", folder);
+    return fail(COW_MLX_ENOENT, "file_not_found", folder, "Library: the path of %s is too long",
+                folder);
   return open_file(file);
 }
 
@@ -196,7 +196,7 @@ cow_mlx_status cowmlx_load_details(char* buffer, size_t capacity, size_t* length
   *length = 0;
   add(buffer, capacity, length, "{", false);
   if (failure.reason) {
-    add(buffer, capacity, length, "\"operation\": \"library_load\", \"reason\": \"", false);
+    add(buffer, capacity, length, "\"operation\": \"Library\", \"reason\": \"", false);
     add(buffer, capacity, length, failure.reason, false);
     add(buffer, capacity, length, "\", \"details\": {\"file\": \"", false);
     add(buffer, capacity, length, failure.file, true);

@@ -27,6 +27,8 @@ struct Calculator: Tool {
   func call(arguments: Arguments) async throws -> String { "\(arguments.a * arguments.b)" }
 }
 
+func write(_ text: String) { FileHandle.standardOutput.write(Data(text.utf8)) }
+
 guard CommandLine.arguments.count == 2 else {
   FileHandle.standardError.write(Data("usage: chat MODEL\n".utf8))
   exit(2)
@@ -37,12 +39,12 @@ do {
   while let question = readLine() {
     for try await event in chat.send(question) {
       switch event {
-      case .text(let text): FileHandle.standardOutput.write(Data(text.utf8))
-      case .toolCall(let call): print("[\(call.name) \(call.arguments)]")
+      case .text(let text): write(text)
+      case .toolCall(let call): write("[\(call.name) \(call.arguments)]\n")
       case .reasoning, .end: break
       }
     }
-    print()
+    write("\n")
   }
 } catch {
   FileHandle.standardError.write(Data("\(error)\n".utf8))

@@ -16,10 +16,10 @@ do {
   let training = try await Training(
     of: model,
     TrainingParams(
-      optimizer: #"{"name": "adam", "learning_rate": 0.005}"#,
-      fineTune: #"{"rank": 4, "num_layers": -1}"#))
+      optimizer: #"{"name": "adam", "learning_rate": 0.0005}"#,
+      fineTune: #"{"rank": 16, "scale": 2, "num_layers": -1}"#))
 
-  let fit = FitParams(steps: 40, batchSize: 1, eventEvery: 10, lines: lines)
+  let fit = FitParams(steps: 60, batchSize: 1, eventEvery: 10, lines: lines)
   for try await event in training.fit(fit) where event.kind == .step {
     print("step \(event.step): loss \(String(format: "%.3f", event.loss))")
   }
