@@ -5,7 +5,8 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 - ``c``, ``cpp``, ``rust``: a block with a main is a program, compiled and run; with a title it is
   that file, and shell blocks compile and run it. A part of a program is named one by the comment
   ``<!-- wrap: context -->`` before it, and is put into tests/docs/wraps/context.c, .cpp or .rs.
-- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``: found in a file that Swift tests run.
+- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``: part of a file that Swift tests
+  run.
 - ``cmake``: written, and built by a shell block.
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
   the shell only reads it. ``python``: run.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.bindings.call_table import Is
 from tools.bindings.calls import Call, Role
-from tools.bindings.emit_methods import buffer_of, is_by_hand, noun_of
+from tools.bindings.emit_methods import buffer_of, by_hand, noun_of
 from tools.bindings.emit_swift import camel, doc, safe
 
 # Calls that wait and have callbacks: sequences make the calls that return at once.
@@ -23,10 +23,10 @@ TYPES |= {"int32_t": "Int32", "int64_t": "Int64", "uint32_t": "UInt32", "uint64_
 
 def missing(calls: list[Call], folder: Path) -> dict[str, list[Call]]:
     """The calls that no source makes, by their noun."""
-    sources = [path.read_text() for path in sorted(folder.rglob("*.swift")) if is_by_hand(path)]
-    if not sources:  # a copy of the tree without the binding
+    code = by_hand(folder, "*.swift")
+    if not code:  # a copy of the tree without the binding
         return {}
-    made = set(re.findall(r"\bapi\.(\w+)\(", re.sub(r"//[^\n]*", "", "\n".join(sources))))
+    made = set(re.findall(r"\bapi\.(\w+)\(", code))
     nouns: dict[str, list[Call]] = {}
     for call in calls:
         if call.name not in (*made, *LEFT_OUT) and Is.NO_ROLES not in call.properties:

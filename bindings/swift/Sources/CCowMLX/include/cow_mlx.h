@@ -1189,7 +1189,7 @@ cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens, size_t 
 
 /**
  * Cancel the work of a context, within one step or prompt chunk. Never blocks. A prompt chunk takes
- * about a tenth of a second.
+ * about a tenth of a second on a CPU. On a GPU it has 256 tokens or more, and takes up to 1.2 s.
  *
  * A running begin, generate or chat returns COW_MLX_ECANCELED; after an asynchronous call, next or
  * next_event does. Otherwise next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. An idle
