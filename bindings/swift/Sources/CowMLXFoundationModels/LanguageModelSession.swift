@@ -1,9 +1,10 @@
 import CowMLX
+import Observation
 
 public typealias Tool = CowMLX.Tool
 
-/// A conversation with a model. One response at a time.
-public final class LanguageModelSession: Sendable {
+/// A conversation with a model. One response at a time. Views observe `transcript` and `isResponding`.
+public final class LanguageModelSession: Observable, Sendable {
   private struct State {
     var chat: Task<Chat, any Error>?
     var transcript: Transcript
@@ -12,7 +13,8 @@ public final class LanguageModelSession: Sendable {
   private let model: SystemLanguageModel
   private let tools: [any Tool]
   private let state: Locked<State>
-  let responding = Locked(false)
+  private let responding = Locked(false)
+  private let registrar = ObservationRegistrar()
 
   /// Continues a conversation.
   public init(
@@ -45,9 +47,25 @@ public final class LanguageModelSession: Sendable {
   }
 
   /// The entries so far, without those of a response that has not ended.
-  public var transcript: Transcript { state.withLock { $0.transcript } }
+  public var transcript: Transcript {
+    registrar.access(self, keyPath: \.transcript)
+    return state.withLock { $0.transcript }
+  }
 
-  public var isResponding: Bool { responding.withLock { $0 } }
+  public var isResponding: Bool {
+    registrar.access(self, keyPath: \.isResponding)
+    return responding.withLock { $0 }
+  }
+
+  /// Begins or ends a response. Returns whether one was running before.
+  func setResponding(_ isResponding: Bool) -> Bool {
+    registrar.withMutation(of: self, keyPath: \.isResponding) {
+      responding.withLock { current in
+        defer { current = isResponding }
+        return current
+      }
+    }
+  }
 
   /// Loads the model, and processes the beginning of the conversation, before a response needs it.
   public func prewarm(promptPrefix: Prompt? = nil) {
@@ -84,10 +102,12 @@ public final class LanguageModelSession: Sendable {
   /// Adds what a response has added, and returns it.
   func update() async throws -> ArraySlice<Transcript.Entry> {
     let transcript = Transcript(await (try chat()).messages)
-    return state.withLock { state in
-      let count = Swift.min(state.transcript.count, transcript.count)
-      state.transcript = transcript
-      return transcript.entries[count...]
+    return registrar.withMutation(of: self, keyPath: \.transcript) {
+      state.withLock { state in
+        let count = Swift.min(state.transcript.count, transcript.count)
+        state.transcript = transcript
+        return transcript.entries[count...]
+      }
     }
   }
 

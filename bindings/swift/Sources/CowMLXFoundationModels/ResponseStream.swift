@@ -111,16 +111,12 @@ extension LanguageModelSession {
     private init(_ session: LanguageModelSession) { self.session = session }
 
     static func take(_ session: LanguageModelSession) throws -> Lease {
-      let wasResponding = session.responding.withLock { isResponding in
-        defer { isResponding = true }
-        return isResponding
-      }
-      guard wasResponding else { return Lease(session) }
+      guard session.setResponding(true) else { return Lease(session) }
       throw GenerationError.concurrentRequests(
         .init(debugDescription: "another response of the session has not ended"))
     }
 
-    deinit { session.responding.withLock { $0 = false } }
+    deinit { _ = session.setResponding(false) }
   }
 }
 

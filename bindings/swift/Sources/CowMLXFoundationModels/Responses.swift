@@ -43,6 +43,16 @@ extension LanguageModelSession {
   }
 
   @discardableResult
+  public func respond<Content: Generable>(
+    generating type: Content.Type = Content.self, includeSchemaInPrompt: Bool = true,
+    options: GenerationOptions = GenerationOptions(), @PromptBuilder prompt: () throws -> Prompt
+  ) async throws -> Response<Content> {
+    try await respond(
+      to: try prompt(), generating: type, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
+  }
+
+  @discardableResult
   public func respond(
     to prompt: String, schema: GenerationSchema, includeSchemaInPrompt: Bool = true,
     options: GenerationOptions = GenerationOptions()
@@ -68,10 +78,16 @@ extension LanguageModelSession {
     streamResponse(to: prompt.text, options: options)
   }
 
+  public func streamResponse(
+    options: GenerationOptions = GenerationOptions(), @PromptBuilder prompt: () throws -> Prompt
+  ) rethrows -> ResponseStream<String> {
+    streamResponse(to: try prompt(), options: options)
+  }
+
   public func streamResponse<Content: Generable>(
     to prompt: String, generating type: Content.Type = Content.self,
     includeSchemaInPrompt: Bool = true, options: GenerationOptions = GenerationOptions()
-  ) -> ResponseStream<Content> where Content.PartiallyGenerated: Sendable {
+  ) -> ResponseStream<Content> {
     ResponseStream(
       session: self, prompt: prompt, schema: Result { try Content.generationSchema },
       options: options,
@@ -79,6 +95,15 @@ extension LanguageModelSession {
     ) { content in
       (try Content.partial(content), content.isComplete ? try content.value(Content.self) : nil)
     }
+  }
+
+  public func streamResponse<Content: Generable>(
+    to prompt: Prompt, generating type: Content.Type = Content.self,
+    includeSchemaInPrompt: Bool = true, options: GenerationOptions = GenerationOptions()
+  ) -> ResponseStream<Content> {
+    streamResponse(
+      to: prompt.text, generating: type, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
   }
 
   public func streamResponse(

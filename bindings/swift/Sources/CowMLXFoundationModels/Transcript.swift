@@ -1,7 +1,7 @@
 import CowMLX
 
 /// The entries of a session.
-public struct Transcript: RandomAccessCollection, Hashable, Sendable {
+public struct Transcript: RandomAccessCollection, Codable, Hashable, Sendable {
   var entries: [Entry]
 
   public init(entries: some Sequence<Entry> = []) { self.entries = [Entry](entries) }
@@ -10,7 +10,7 @@ public struct Transcript: RandomAccessCollection, Hashable, Sendable {
   public var endIndex: Int { entries.count }
   public subscript(index: Int) -> Entry { entries[index] }
 
-  public enum Entry: Hashable, Sendable {
+  public enum Entry: Codable, Hashable, Sendable {
     case instructions(Instructions)
     case prompt(Prompt)
     case toolCalls(ToolCalls)
@@ -19,47 +19,47 @@ public struct Transcript: RandomAccessCollection, Hashable, Sendable {
   }
 
   /// A part of an entry.
-  public enum Segment: Hashable, Sendable {
+  public enum Segment: Codable, Hashable, Sendable {
     case text(TextSegment)
     case structure(StructuredSegment)
   }
 
-  public struct TextSegment: Hashable, Sendable {
+  public struct TextSegment: Codable, Hashable, Sendable {
     public var content: String
     public init(content: String) { self.content = content }
   }
 
-  public struct StructuredSegment: Hashable, Sendable {
+  public struct StructuredSegment: Codable, Hashable, Sendable {
     public var content: GeneratedContent
     public init(content: GeneratedContent) { self.content = content }
   }
 
-  public struct Instructions: Hashable, Sendable {
+  public struct Instructions: Codable, Hashable, Sendable {
     public var segments: [Segment]
     public init(segments: [Segment]) { self.segments = segments }
   }
 
-  public struct Prompt: Hashable, Sendable {
+  public struct Prompt: Codable, Hashable, Sendable {
     public var segments: [Segment]
     public init(segments: [Segment]) { self.segments = segments }
   }
 
-  public struct ToolCalls: Hashable, Sendable {
+  public struct ToolCalls: Codable, Hashable, Sendable {
     public var calls: [ToolCall]
     public init(_ calls: [ToolCall]) { self.calls = calls }
   }
 
-  public struct ToolCall: Hashable, Sendable {
+  public struct ToolCall: Codable, Hashable, Sendable {
     public var toolName: String
     public var arguments: GeneratedContent
   }
 
-  public struct ToolOutput: Hashable, Sendable {
+  public struct ToolOutput: Codable, Hashable, Sendable {
     public var toolName: String
     public var segments: [Segment]
   }
 
-  public struct Response: Hashable, Sendable {
+  public struct Response: Codable, Hashable, Sendable {
     public var segments: [Segment]
     public init(segments: [Segment]) { self.segments = segments }
   }

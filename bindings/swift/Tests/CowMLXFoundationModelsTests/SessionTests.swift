@@ -1,5 +1,6 @@
 import CowMLX
 import Foundation
+import Observation
 import Testing
 
 @testable import CowMLXFoundationModels
@@ -60,6 +61,22 @@ func kind(_ call: () async throws -> Void) async -> String? {
     let continued = LanguageModelSession(model: calf, transcript: session.transcript)
     #expect(try await !continued.respond(to: "What colour is a fox?").content.isEmpty)
     #expect(continued.transcript.count == 5)
+  }
+
+  @Test func viewsSeeTheTranscriptChange() async throws {
+    let session = LanguageModelSession(model: calf)
+    let changes = AsyncStream<Void>.makeStream()
+    withObservationTracking {
+      #expect(session.transcript.isEmpty)
+      #expect(!session.isResponding)
+    } onChange: {
+      changes.continuation.finish()
+    }
+    try await session.respond(to: "Hello")
+    for await _ in changes.stream {}
+    #expect(session.transcript.count == 2)
+    let json = try JSONEncoder().encode(session.transcript)
+    #expect(try JSONDecoder().decode(Transcript.self, from: json) == session.transcript)
   }
 
   @Test func aStreamGrowsToTheResponse() async throws {
