@@ -111,7 +111,8 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", DOCC, ids=name_of)
 def test_code_of_docc_pages_is_tested(page, workspace, environment, request):
     """Their Swift is that of files that Swift tests run."""
-    assert (blocks := of(page))
+    blocks = of(page)
+    assert blocks
     run_blocks(blocks, workspace, environment, request)
 
 
