@@ -130,13 +130,20 @@ class Build:
         scratch: a folder for object files.
         machine: the kind of processor that it is made for; "" for this one.
         include: the folder of Python.h; "" for that of the Python that runs this.
+        mlx: the folder of mlx for that machine; None for the installed one.
 
     Raises:
         NoKernelsError: the build lacks a package or a compiler.
     """
 
     def __init__(
-        self, target: Target, compiler: str, scratch: Path, machine: str = "", include: str = ""
+        self,
+        target: Target,
+        compiler: str,
+        scratch: Path,
+        machine: str = "",
+        include: str = "",
+        mlx: Path | None = None,
     ) -> None:
         if os.environ.get("COWMLX_KERNELS") == "off":
             raise NoKernelsError("COWMLX_KERNELS was off when it was built")
@@ -145,7 +152,7 @@ class Build:
         self._include = include or sysconfig.get_path("include")
         self._compiler = shlex.split(compiler or "c++")
         self._scratch = scratch
-        self._mlx = find_package("mlx")
+        self._mlx = mlx or find_package("mlx")
         self._nanobind = find_package("nanobind")
         if not (self._mlx / "include/mlx/mlx.h").is_file():
             raise NoKernelsError(f"mlx in {self._mlx} brings no headers")
