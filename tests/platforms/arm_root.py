@@ -1,6 +1,6 @@
 """A Debian for ARM in a folder, in which an emulator runs programs, with the library made for it.
 
-Packages of Debian and PyPI are unpacked once, into the cache of the tests; nothing in them runs
+Packages of Debian and PyPI are extracted once, into the cache of the tests; nothing in them runs
 while that is done. Programs start in namespaces of a user's, with a private binfmt_misc that names
 the emulator, so nothing of the machine changes.
 """
@@ -81,7 +81,7 @@ def entered(folder: Path, tree: Path) -> list[str]:
     return [require("unshare"), *NAMESPACES, *shell, require("qemu-aarch64-static")]
 
 
-def unpacked() -> Path:
+def extracted() -> Path:
     """The root without a tree; skips where it cannot be made."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         pytest.skip("the root for ARM is made on Linux x86_64")
@@ -98,7 +98,7 @@ def unpacked() -> Path:
 
 
 def fill(folder: Path) -> None:
-    """Unpack Debian's packages and those of PyPI into a folder."""
+    """Extract Debian's packages and those of PyPI into a folder."""
     fetch_debian(folder)
     [python] = (folder / "usr/lib").glob("python3.*/os.py")
     minor = python.parent.name
@@ -113,7 +113,7 @@ def fill(folder: Path) -> None:
 
 
 def fetch_debian(folder: Path) -> None:
-    """Unpack packages of the machine's own Debian, for ARM, with all that they need."""
+    """Extract packages of the machine's own Debian, for ARM, with all that they need."""
     with tempfile.TemporaryDirectory() as scratch:
         state, cache = Path(scratch, "state"), Path(scratch, "cache")
         for path in (state / "lists/partial", cache / "archives/partial"):

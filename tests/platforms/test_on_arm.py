@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from arm_root import ArmRoot, built, unpacked
+from arm_root import ArmRoot, built, extracted
 from support.paths import CALF, ROOT
 
 pytestmark = [pytest.mark.xdist_group("on-arm"), pytest.mark.long]
@@ -26,7 +26,7 @@ PROMPT = "Tell me a story about a fox."
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory) -> ArmRoot:
     """The root, with the library."""
-    folder = unpacked()
+    folder = extracted()
     if not (ROOT / "build/cowmlx/bridge/bridge.c").is_file():
         pytest.skip("build/cowmlx/bridge/bridge.c is missing: run make")
     return built(folder, tmp_path_factory.mktemp("tree"))
