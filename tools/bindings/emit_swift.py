@@ -1,6 +1,6 @@
 """Writes the Swift of the package that repeats the header: enums, options, names and reasons.
 
-Members of params that have a type of their own in Swift are lowered by hand, in
+Members of params that have another type in Swift are lowered by hand, in
 bindings/swift/Sources/CowMLX/Params.swift.
 """
 

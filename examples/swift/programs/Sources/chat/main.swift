@@ -14,7 +14,7 @@ struct Clock: Tool {
   }
 }
 
-/// Exact numbers, where a model guesses.
+/// Exact products, which models rarely know.
 struct Calculator: Tool {
   struct Arguments: Codable {
     let a: Double
