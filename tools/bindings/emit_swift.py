@@ -1,7 +1,7 @@
 """Writes the Swift of the package that repeats the header: enums, options, names and reasons.
 
 Members of params that have another type in Swift are lowered by hand, in
-bindings/swift/Sources/CowMLX/Params.swift.
+bindings/swift/Sources/CowMLX/Lowering.swift.
 """
 
 from __future__ import annotations
