@@ -388,7 +388,8 @@ def record(layout: Layout, public: Header) -> Iterable[str]:
     yield from doc(about)
     yield f"public struct {name}: Sendable {{"
     for each in members:
-        yield from doc(said(each.about, public), "  ")
+        words = each.name.replace("_", " ")
+        yield from doc(said(each.about or f"the {words}", public), "  ")
         yield f"  public var {camel(each.name)}: {read_type(each, public)}"
     yield ""
     yield f"  init(_ raw: {PREFIX}{layout.name}) {{"

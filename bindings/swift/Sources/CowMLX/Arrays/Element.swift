@@ -127,9 +127,12 @@ public struct BFloat16: ArrayElement, Hashable {
 
 /// A complex number of two floats.
 public struct Complex64: ArrayElement, Hashable {
+  /// The real part.
   public var real: Float
+  /// The imaginary part.
   public var imaginary: Float
 
+  /// The number with these parts.
   public init(_ real: Float, _ imaginary: Float = 0) {
     (self.real, self.imaginary) = (real, imaginary)
   }

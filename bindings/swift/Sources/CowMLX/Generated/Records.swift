@@ -5,6 +5,7 @@ import CCowMLX
 
 /// Sizes and times of one generation.
 public struct GenerationStats: Sendable {
+  /// The prompt tokens.
   public var promptTokens: Int
   /// Of the prompt, taken from the cache.
   public var reusedTokens: Int

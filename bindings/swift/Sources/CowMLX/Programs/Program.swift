@@ -120,7 +120,7 @@ public final class Program: Sendable {
     }
   }
 
-  /// Begins a run and returns its outputs at once: they can be inputs of other runs. ``NDArray/wait(milliseconds:)``
+  /// Begins a run and returns its outputs at once: they can be inputs of other runs. `NDArray.wait(milliseconds:)`
   /// throws its error.
   ///
   /// - Parameter donate: indices of inputs to give up: they are closed when the run begins, and it reuses their memory.
@@ -130,7 +130,7 @@ public final class Program: Sendable {
     try run(inputs, params, donate, isSubmitted: true)
   }
 
-  /// Begins a run and returns its outputs at once: they can be inputs of other runs. ``NDArray/wait(milliseconds:)``
+  /// Begins a run and returns its outputs at once: they can be inputs of other runs. `NDArray.wait(milliseconds:)`
   /// throws its error.
   ///
   /// - Parameter donate: indices of inputs to give up: they are closed when the run begins, and it reuses their memory.

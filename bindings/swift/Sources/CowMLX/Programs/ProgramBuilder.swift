@@ -7,7 +7,7 @@ import CCowMLX
 /// is wrong is the error of ``build()``. The library says what is wrong with an operation then, or where it is asked for
 /// a type: for a number beside a value, and for what bodies take.
 ///
-/// In asynchronous code let ``Program/init(on:_:)`` make the builder, and write the program in its closure.
+/// In asynchronous code let `Program.init(on:_:)` make the builder, and write the program in its closure.
 public final class ProgramBuilder: OperationMaker {
   public typealias Made = Value
 
