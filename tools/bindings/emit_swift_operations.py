@@ -335,6 +335,9 @@ def operators() -> str:
     lines = ["extension Operand {"]
     lines += operators_of("Self", "throws(Failure)", "try ")
     lines += ["}", "", "extension NDArray {"]
+    # Swift prefers operators of a type to those of its protocols, whatever the context.
+    lines += operators_of("NDArray", "throws(CowMLXError)", "try ")
+    lines += [""]
     lines += operators_of("NDArray", "async throws(CowMLXError)", "try await ")
     return "\n".join([*lines, "}", ""])
 
@@ -345,7 +348,7 @@ def operators_of(made: str, effects: str, made_by: str) -> Iterable[str]:
         row = next(row for row in table.ROWS if camel(row.name) == name)
         about = [*doc(f"{row.summary.rstrip('.')}.", "  ")]
         numbers = "some ArrayNumber"
-        constant = "constant" if made == "Self" else "number"
+        constant = "number" if "async" in effects else "constant"
         for left, right, call in (
             (made, made, f"a.{name}(b)"),
             (made, numbers, f"a.{name}(b)"),

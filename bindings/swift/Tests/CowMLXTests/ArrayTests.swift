@@ -53,6 +53,18 @@ import Testing
     #expect(try await (low.value(of: Float.self), high.value(of: Float.self)) == (1, 4))
   }
 
+  /// Outside of asynchronous code, calls and operators are those that wait on their thread.
+  private func norm(_ array: NDArray) throws -> Float {
+    let positive: () throws -> NDArray = { try array * array + 0 }
+    return try (1 * positive()).sum().sqrt().value(of: Float.self)
+  }
+
+  @Test func synchronousCodeHasTheSameOperators() async throws {
+    let array = try NDArray([3, 4] as [Float], on: try await Runtime.start())
+    let norm: @Sendable (NDArray) throws -> Float = { try ArrayTests().norm($0) }
+    #expect(try await onAThread { try norm(array) } == 5)
+  }
+
   @Test func numbersTakeTheTypeOfWhatTheyMeet() async throws {
     let runtime = try await Runtime.start()
     let bytes = try NDArray([1, 2] as [UInt8], on: runtime)

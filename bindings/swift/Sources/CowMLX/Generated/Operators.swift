@@ -160,6 +160,161 @@ extension Operand {
 
 extension NDArray {
   /// The sum of two arrays; of bools it is their or.
+  public static func + (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.add(b)
+  }
+
+  /// The sum of two arrays; of bools it is their or.
+  public static func + (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.add(b)
+  }
+
+  /// The sum of two arrays; of bools it is their or.
+  public static func + (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).add(b)
+  }
+
+  /// The difference of two arrays.
+  public static func - (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.subtract(b)
+  }
+
+  /// The difference of two arrays.
+  public static func - (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.subtract(b)
+  }
+
+  /// The difference of two arrays.
+  public static func - (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).subtract(b)
+  }
+
+  /// The product of two arrays; of bools it is their and.
+  public static func * (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.multiply(b)
+  }
+
+  /// The product of two arrays; of bools it is their and.
+  public static func * (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.multiply(b)
+  }
+
+  /// The product of two arrays; of bools it is their and.
+  public static func * (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).multiply(b)
+  }
+
+  /// The quotient of two arrays; integers and bools become float32.
+  public static func / (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.divide(b)
+  }
+
+  /// The quotient of two arrays; integers and bools become float32.
+  public static func / (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.divide(b)
+  }
+
+  /// The quotient of two arrays; integers and bools become float32.
+  public static func / (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).divide(b)
+  }
+
+  /// Whether elements are equal.
+  public static func .== (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.equal(b)
+  }
+
+  /// Whether elements are equal.
+  public static func .== (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.equal(b)
+  }
+
+  /// Whether elements are equal.
+  public static func .== (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).equal(b)
+  }
+
+  /// Whether elements differ.
+  public static func .!= (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.notEqual(b)
+  }
+
+  /// Whether elements differ.
+  public static func .!= (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.notEqual(b)
+  }
+
+  /// Whether elements differ.
+  public static func .!= (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).notEqual(b)
+  }
+
+  /// Whether a is below b.
+  public static func .< (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.less(b)
+  }
+
+  /// Whether a is below b.
+  public static func .< (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.less(b)
+  }
+
+  /// Whether a is below b.
+  public static func .< (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).less(b)
+  }
+
+  /// Whether a is b or below.
+  public static func .<= (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.lessEqual(b)
+  }
+
+  /// Whether a is b or below.
+  public static func .<= (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.lessEqual(b)
+  }
+
+  /// Whether a is b or below.
+  public static func .<= (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).lessEqual(b)
+  }
+
+  /// Whether a is above b.
+  public static func .> (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.greater(b)
+  }
+
+  /// Whether a is above b.
+  public static func .> (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.greater(b)
+  }
+
+  /// Whether a is above b.
+  public static func .> (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).greater(b)
+  }
+
+  /// Whether a is b or above.
+  public static func .>= (a: NDArray, b: NDArray) throws(CowMLXError) -> NDArray {
+    try a.greaterEqual(b)
+  }
+
+  /// Whether a is b or above.
+  public static func .>= (a: NDArray, b: some ArrayNumber) throws(CowMLXError) -> NDArray {
+    try a.greaterEqual(b)
+  }
+
+  /// Whether a is b or above.
+  public static func .>= (a: some ArrayNumber, b: NDArray) throws(CowMLXError) -> NDArray {
+    try b.constant(a).greaterEqual(b)
+  }
+
+  /// The array with the other sign.
+  public static prefix func - (a: NDArray) throws(CowMLXError) -> NDArray {
+    try a.negative()
+  }
+
+  /// The sum of two arrays; of bools it is their or.
   public static func + (a: NDArray, b: NDArray) async throws(CowMLXError) -> NDArray {
     try await a.add(b)
   }
