@@ -1,6 +1,4 @@
 import CCowMLX
-import Dispatch
-import Foundation
 
 /// A generation or chat that runs on a context.
 protocol Running: Sendable {
@@ -26,7 +24,7 @@ extension Context {
     _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
   ) async throws -> R {
     try Task.checkCancellation()
-    let canceler = Canceler(handle)
+    let canceler = Canceler { [handle] in _ = api.context_cancel(handle.raw) }
     do {
       return try await withTaskCancellationHandler {
         try await call { (context) throws(CowMLXError) in
@@ -45,27 +43,6 @@ extension Context {
   func settle() async {
     guard let running = running.withLock({ $0 }), running.isAbandoned else { return }
     await running.settle()
-  }
-}
-
-/// Cancels a call on a context. A cancel that comes before the call has begun does nothing, so it is
-/// repeated until the call has ended; and none comes later, since it would end the next call.
-private final class Canceler: Sendable {
-  private let handle: Handle<Int32>
-  private let hasEnded = Locked(false)
-
-  init(_ handle: Handle<Int32>) { self.handle = handle }
-
-  func end() { hasEnded.withLock { $0 = true } }
-
-  func cancel() {
-    let isOver = hasEnded.withLock { hasEnded in
-      if !hasEnded { _ = api.context_cancel(handle.raw) }
-      return hasEnded
-    }
-    if !isOver {
-      callQueue.asyncAfter(deadline: .now() + .milliseconds(10)) { self.cancel() }
-    }
   }
 }
 

@@ -31,6 +31,8 @@ extension Model {
     let model = Model(raw, runtime: runtime)
     do {
       try await model.loaded()
+      // The load may have ended before the listener heard of it.
+      if listener?.hasRefused == true { throw CowMLXError.callbackRefused("Model.load") }
     } catch {
       await model.close()
       throw error
@@ -60,6 +62,7 @@ extension Model {
 private final class Listener: @unchecked Sendable {
   private let progress: Progress?
   private let onProgress: (@Sendable (Float, String) -> Bool)?
+  private let refused = Locked(false)
   private static let units: Int64 = 1000
 
   init?(_ progress: Progress?, _ onProgress: (@Sendable (Float, String) -> Bool)?) {
@@ -68,7 +71,16 @@ private final class Listener: @unchecked Sendable {
     progress?.totalUnitCount = Self.units
   }
 
+  /// Whether an answer was false.
+  var hasRefused: Bool { refused.withLock { $0 } }
+
   func hear(_ fraction: Float, _ stage: String) -> Bool {
+    let goesOn = answer(fraction, stage)
+    if !goesOn { refused.withLock { $0 = true } }
+    return goesOn
+  }
+
+  private func answer(_ fraction: Float, _ stage: String) -> Bool {
     progress?.completedUnitCount = Int64(fraction * Float(Self.units))
     progress?.setUserInfoObject(stage, forKey: ProgressUserInfoKey("stage"))
     if progress?.isCancelled == true { return false }
@@ -82,4 +94,11 @@ private func hear(
   guard let stage, let listener else { return true }
   return Unmanaged<Listener>.fromOpaque(listener).takeUnretainedValue()
     .hear(fraction, String(cString: stage))
+}
+
+extension CowMLXError {
+  fileprivate static func callbackRefused(_ operation: String) -> CowMLXError {
+    .refused(
+      COW_MLX_ECANCELED, operation, "callback_refused", "the progress callback returned false")
+  }
 }

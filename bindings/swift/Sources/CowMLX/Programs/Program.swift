@@ -107,13 +107,17 @@ public final class Program: Sendable {
     try Task.checkCancellation()
     runs.withLock { $0 += 1 }
     defer { runs.withLock { $0 -= 1 } }
+    let canceler = Canceler { [self] in
+      if runs.withLock({ $0 == 1 }) { _ = api.program_cancel(handle.raw) }
+    }
     do {
       return try await withTaskCancellationHandler {
         try await blocking { [self] () throws(CowMLXError) in
-          try run(inputs, params, donate, isSubmitted: false)
+          defer { canceler.end() }
+          return try run(inputs, params, donate, isSubmitted: false)
         }
       } onCancel: {
-        if runs.withLock({ $0 == 1 }) { _ = api.program_cancel(handle.raw) }
+        canceler.cancel()
       }
     } catch CowMLXError.canceled where Task.isCancelled {
       throw CancellationError()

@@ -35,9 +35,13 @@ public struct Fit: AsyncSequence, Sendable {
     var events: AsyncThrowingStream<TrainingEvent, any Error>.Iterator
 
     public mutating func next() async throws -> TrainingEvent? {
-      let event = try await events.next()
-      if event == nil { try Task.checkCancellation() }
-      return event
+      do {
+        let event = try await events.next()
+        if event == nil { try Task.checkCancellation() }
+        return event
+      } catch CowMLXError.canceled where Task.isCancelled {
+        throw CancellationError()
+      }
     }
   }
 

@@ -165,11 +165,15 @@ public final class Training: Sendable {
     _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
   ) async throws -> R {
     try Task.checkCancellation()
+    let canceler = Canceler { [handle] in _ = api.training_cancel(handle.raw) }
     do {
       return try await withTaskCancellationHandler {
-        try await call(body)
+        try await call { (training) throws(CowMLXError) in
+          defer { canceler.end() }
+          return try body(training)
+        }
       } onCancel: {
-        _ = api.training_cancel(handle.raw)
+        canceler.cancel()
       }
     } catch CowMLXError.canceled where Task.isCancelled {
       throw CancellationError()
