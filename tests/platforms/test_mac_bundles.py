@@ -14,7 +14,7 @@ from support.paths import ROOT
 from cowmlx.commands import bundle
 from cowmlx.commands.bundle import binaries, macho
 
-pytestmark = pytest.mark.xdist_group("macos")
+pytestmark = [pytest.mark.xdist_group("macos"), pytest.mark.long]
 
 PLATFORMS = {"14.0": "macosx_14_0_arm64", "15.0": "macosx_15_0_arm64", "26.2": "macosx_26_0_arm64"}
 LATER = "26.2"

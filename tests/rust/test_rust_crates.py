@@ -25,6 +25,7 @@ def test_crates_pass_their_tests(cargo, features):
     assert sum(map(int, re.findall(r"(\d+) passed", done.stdout))) > 80
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("features", ["", LINKED, LOADED])
 def test_clippy_has_nothing_to_say(cargo, component, features):
     component("clippy")

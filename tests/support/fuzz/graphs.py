@@ -148,7 +148,7 @@ def _whole(
     params = {"submit": True} if check.get("submit") else {}
     found = session.run("graph", program, placed, count, **params)
     if isinstance(found, Refused):
-        if failed is None and found.name != "ENOMEM":
+        if eager is not None and found.name != "ENOMEM":
             session.find(f"graph: refused what single operations do: {found.message}")
         return
     if failed is not None:
