@@ -27,6 +27,8 @@ PART_TOKENS = 1 << 14
 MAX_PIECE = 1 << 20
 MAX_TEXT = 1 << 30  # characters that tokens are turned into
 _FEW = 1 << 10
+# Bytes that no pattern searches for long.
+_SHORT = 1 << 10
 _USUAL_GROWTH = 16  # ▁ for every space and one in front, or the longest of NFKC, are less
 
 
@@ -308,7 +310,7 @@ class Tokenizer:
         return end
 
     def _is_one_turn(self, text: str) -> bool:
-        if not self._retries:
+        if len(text) * self.growth <= _SHORT or not self._retries:
             return True
         with _as_status("this text"):
             return self._retries.end(text, 0, len(text)) == len(text)

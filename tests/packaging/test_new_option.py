@@ -105,7 +105,7 @@ GENERATED = {
     "java/src/generated/java/cowmlx/GenerationParams.java": "temperatureScale(double ",
     "node/lib/generated/types.js": "temperatureScale",
     "rust/cowmlx/src/params/generated.rs": "pub fn temperature_scale(mut self, ",
-    "swift/Sources/CowMLX/Generated/Params.swift": "public var temperatureScale: Float",
+    "swift/Sources/CowMLX/Generated/Params.swift": "public var temperatureScale: Double",
 }
 REFUSED = "temperature_scale is {}, must be above 0"
 

@@ -14,6 +14,7 @@ PARTS = [
     "base/checks",
     "base/error",
     "base/handles",
+    "boot/quality",
     "boot/runtime",
     "calls/async_calls",
     "calls/taking_calls",

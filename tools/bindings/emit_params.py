@@ -260,7 +260,9 @@ def rust_lowering(member: Member) -> Iterable[str]:
             yield from [line] if len(line) <= WIDTH - 8 else [to, f"    {value}"]
         case "string":
             how = "path" if is_path(name) else "text"
-            yield f'raw.{name} = texts.{how}("{name}", self.{name}.as_deref())?;'
+            value = f'texts.{how}("{name}", self.{name}.as_deref())?;'
+            line = f"raw.{name} = {value}"
+            yield from [line] if len(line) <= WIDTH - 8 else [f"raw.{name} =", f"    {value}"]
         case _:
             value = "value.into()" if member.enumeration in ENUMS else "value"
             yield f"if let Some(value) = self.{name} {{"

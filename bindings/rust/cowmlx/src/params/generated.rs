@@ -31,9 +31,9 @@ impl RuntimeParams {
         self
     }
 
-    /// Bytes of freed buffers that mlx may keep; 0: mlx's default on a CPU, and on a GPU a 16th
-    /// of its recommended working set, between 256 MiB and 2 GiB. On a GPU they are freed after 2
-    /// s without work.
+    /// Bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself on a CPU, and on a
+    /// GPU a 16th of its recommended working set, between 256 MiB and 2 GiB. A GPU's are freed
+    /// after 2 s without work.
     pub fn cache_limit(mut self, cache_limit: u64) -> Self {
         self.cache_limit = Some(cache_limit);
         self
@@ -110,7 +110,8 @@ impl RuntimeParams {
         }
         raw.python_home = texts.path("python_home", self.python_home.as_deref())?;
         raw.device = texts.text("device", self.device.as_deref())?;
-        raw.quality_of_service = texts.text("quality_of_service", self.quality_of_service.as_deref())?;
+        raw.quality_of_service =
+            texts.text("quality_of_service", self.quality_of_service.as_deref())?;
         own(raw);
         Ok(call(filled.as_ptr()))
     }
