@@ -53,6 +53,13 @@ class App:
         widgets = [widget for widget in self.session.bus.widgets() if widget.role == role]
         return [widget for widget in widgets if name in (None, widget.name)]
 
+    def has_closed(self) -> bool:
+        """Whether the app has ended or has no window; widgets may go meanwhile."""
+        try:
+            return self.process.poll() is not None or not self.find("window")
+        except Gone:
+            return False
+
     def one(self, role: str, name: str | None = None) -> Widget:
         """Wait for such a widget."""
         return self.see(lambda: self.find(role, name), f"a {role} {name or ''}")[0]

@@ -60,7 +60,7 @@ def test_closing_the_window_while_a_model_loads_ends_the_app_cleanly(start, slow
         app = start(slow_model)
         app.one("progress bar")
         app.press("ctrl+q")
-        wait_for(lambda: app.process.poll() is not None or not app.find("window"), "no window")
+        wait_for(app.has_closed, "no window")
     assert app.end() == (0, "")
 
 
