@@ -14,6 +14,7 @@ SOURCES = [HERE / "sample_scenarios.cpp"]
 SOURCES += [CSRC / f"kernels/primitives/sample_{part}.cpp" for part in ("row", "noise")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_every_token_is_one_that_is_left(sanitizer, tmp_path):
     options = [f"-I{CSRC / 'kernels'}", "-Wno-psabi"]

@@ -18,7 +18,7 @@ def test_crates_are_formatted(cargo, component):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("features", [LINKED, LOADED])
+@pytest.mark.parametrize("features", [pytest.param(LINKED, marks=pytest.mark.long), LOADED])
 def test_crates_pass_their_tests(cargo, features):
     done = cargo("test", "--locked", "--quiet", "--workspace", "--features", features)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -78,6 +78,7 @@ def test_network(in_rust):
     assert (float(first) > 0.6, float(then) < 0.1, int(right) >= 125) == (True, True, True)
 
 
+@pytest.mark.long
 def test_finetune(in_rust, in_c, tmp_path):
     """To the letter: losses, answers, and the bits of the adapter."""
     rust = in_rust("finetune", CALF, tmp_path / "facts")

@@ -7,8 +7,7 @@ import re
 import pytest
 from support.swift import PACKAGE
 
-# A build takes a minute of two processors.
-pytestmark = [pytest.mark.xdist_group("swift"), pytest.mark.long]
+pytestmark = pytest.mark.xdist_group("swift")
 
 # Python and mlx keep what they have allocated until the process ends. What this package leaks shows
 # in the handles and descriptors that the tests count.
@@ -24,6 +23,7 @@ def count_passed(done) -> int:
     return int(passed[1])
 
 
+@pytest.mark.long
 def test_sources_are_formatted(swift):
     files = sorted((PACKAGE / "Sources").rglob("*.swift")) + sorted(PACKAGE.glob("Tests/*/*.swift"))
     written = [path for path in files if path.parent.name != "Generated"]
@@ -48,6 +48,7 @@ def test_starts_and_stops(swift):
     assert count_passed(swift.package("test", *options, env=alone)) >= 10
 
 
+@pytest.mark.long  # each needs another build
 @pytest.mark.parametrize("sanitizer", sorted(ENVIRONMENTS))
 def test_a_sanitizer_has_nothing_to_say(swift, sanitizer):
     options = ["--disable-xctest", f"--sanitize={sanitizer}"]

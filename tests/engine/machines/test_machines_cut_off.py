@@ -43,6 +43,7 @@ def lost(one, more=0.0):
     return one["message"]
 
 
+@pytest.mark.long
 def test_workers_that_reach_each_other_no_more_are_both_named(told):
     message = lost(told["between"])
     assert "10.77.0.2" in message
@@ -61,6 +62,7 @@ def test_a_worker_whose_link_is_down_is_lost(told):
     assert "nothing was heard of it for 1 seconds" in lost(told["down"])
 
 
+@pytest.mark.long
 def test_a_link_that_is_down_while_nothing_is_computed_does_no_harm(told):
     assert told["mended"] == told["tokens"]
 
