@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from support.compiler import compile_c, run
-from support.hosts import HOSTS
 from support.paths import LIBRARY, ROOT
 
 from cowmlx import blas
@@ -25,7 +25,7 @@ def stand_in(folder, fault: str):
     library.parent.mkdir(parents=True)
     (folder / blas.PACKAGE / "__init__.py").touch()
     options = ["-shared", "-fPIC", "-O2", f"-DFAULT={FAULTS.index(fault)}"]
-    return compile_c([HOSTS / "stand_in_blas.c"], library, *options)
+    return compile_c([Path(__file__).parent / "stand_in_blas.c"], library, *options)
 
 
 def problem_of(library) -> str | None:
