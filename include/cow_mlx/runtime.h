@@ -31,10 +31,10 @@ typedef struct cow_mlx_runtime_params {
                                 A call that needs more is COW_MLX_ENOMEM; above it mlx waits and
                                 frees its cache. 16777216 or more, or 0: mlx's default, which does
                                 not bound weights (docs/guides/memory.md) */
-  uint64_t cache_limit;    /**< bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself
-                                on a CPU, and on a GPU a 16th of its recommended working set, between
-                                256 MiB and 2 GiB. A GPU's are freed after 2 s without work */
-  cow_mlx_log_fn log;      /**< NULL: no log */
+  uint64_t cache_limit; /**< bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself
+                             on a CPU, and on a GPU a 16th of its recommended working set, between
+                             256 MiB and 2 GiB. A GPU's are freed after 2 s without work */
+  cow_mlx_log_fn log;   /**< NULL: no log */
   void* log_user_data;
   /** messages up to this level are delivered */
   int32_t log_level COW_MLX_DEFAULT(COW_MLX_LOG_INFO);
