@@ -456,8 +456,7 @@ def test_the_plain_chat_ends_its_lines(plain):
     plain.wait_for("> ")
     plain.press("nonsense")
     plain.wait_for("nonsense")
-    plain.press("\x03")
-    plain.wait_for("\n> ")
+    plain.interrupt("\n> ")
     plain.press("\x04")
     plain.wait_for("\n")
     assert plain.end() == 0

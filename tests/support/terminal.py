@@ -55,13 +55,32 @@ class Terminal:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until text that was not waited for before matches."""
-        deadline = time.monotonic() + _DEADLINE
+        found = self._search(pattern, _DEADLINE)
+        assert found, f"{pattern!r} did not come; {self.text()[self._seen :]!r} did"
+        return found
+
+    def interrupt(self, pattern: str) -> re.Match[str]:
+        """Press Ctrl-C until text matches.
+
+        Python's ``input()`` with readline notices a signal only while it waits for a key: one that
+        arrives while it shows the last key is noticed with the next signal.
+        """
+        for _ in range(int(_DEADLINE)):
+            self.press("\x03")
+            if found := self._search(pattern, 1):
+                return found
+        raise AssertionError(f"{pattern!r} did not come; {self.text()[self._seen :]!r} did")
+
+    def _search(self, pattern: str, seconds: float) -> re.Match[str] | None:
+        """Read until text that was not waited for before matches; None after some seconds."""
+        deadline = time.monotonic() + seconds
         while True:
             if found := re.compile(pattern).search(self.text(), self._seen):
                 self._seen = found.end()
                 return found
             left = deadline - time.monotonic()
-            assert left > 0, f"{pattern!r} did not come; {self.text()[self._seen :]!r} did"
+            if left <= 0 or not self._is_readable(left):
+                return None
             assert self._read(left), f"it ended without {pattern!r}: {self.text()!r}"
 
     def end(self) -> int:
@@ -72,10 +91,12 @@ class Terminal:
         os.close(self.master)
         return status
 
+    def _is_readable(self, seconds: float) -> bool:
+        return bool(select.select([self.master], [], [], seconds)[0])
+
     def _read(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self.master], [], [], seconds)
         try:
-            data = os.read(self.master, 65536) if ready else b""
+            data = os.read(self.master, 65536) if self._is_readable(seconds) else b""
         except OSError:  # the other side is closed
             data = b""
         self.raw += data.decode(errors="replace")
