@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from support.swift import PACKAGE
@@ -11,13 +12,18 @@ pytestmark = pytest.mark.xdist_group("swift")
 
 # Python and mlx keep what they have allocated until the process ends. What this package leaks shows
 # in the handles and descriptors that the tests count.
-ENVIRONMENTS = {"thread": {}, "address": {"ASAN_OPTIONS": "detect_leaks=0"}}
+SUPPRESSIONS = Path(__file__).parent / "thread_sanitizer.txt"
+ENVIRONMENTS = {
+    "thread": {"TSAN_OPTIONS": f"suppressions={SUPPRESSIONS}:print_suppressions=0"},
+    "address": {"ASAN_OPTIONS": "detect_leaks=0"},
+}
 
 
 def count_passed(done) -> int:
     """The number of tests that have passed; fails with what was reported if one has not."""
     output = done.stdout + done.stderr
-    reported = [line for line in output.splitlines() if re.search("✘|error:|warning:|ERROR", line)]
+    marks = "✘|error:|warning:|ERROR|Sanitizer"
+    reported = [line for line in output.splitlines() if re.search(marks, line)]
     passed = re.search(r"Test run with (\d+) tests? passed", output)
     assert done.returncode == 0 and passed, "\n".join(reported[:40]) or output[-4000:]
     return int(passed[1])
