@@ -8,7 +8,9 @@ import CCowMLX
 /// A message enters the conversation with its whole answer. A loop that ends early leaves the conversation
 /// as it was.
 public actor Chat {
+  /// The context that holds the conversation's tokens.
   public nonisolated let context: Context
+  /// The tools that the model may call.
   public nonisolated let tools: [any Tool]
   /// The conversation so far.
   public private(set) var messages: [ChatMessage]
@@ -21,6 +23,7 @@ public actor Chat {
   /// The number of answers with tool calls to one message, before it is refused.
   public nonisolated let maximumToolRounds: Int
 
+  /// Begins a conversation with `instructions`, a system message, followed by `messages`.
   public init(
     _ context: Context, instructions: String? = nil, tools: [any Tool] = [],
     params: GenerationParams = GenerationParams(), options: ChatOptions = ChatOptions(),

@@ -5,6 +5,7 @@ import Foundation
 public struct ChatMessage: Hashable, Sendable {
   /// `"system"`, `"user"`, `"assistant"`, `"tool"`, or another that the model's template knows.
   public var role: String
+  /// The text.
   public var content: String
   /// The calls of an assistant's message.
   public var toolCalls: [ToolCall]
@@ -17,6 +18,7 @@ public struct ChatMessage: Hashable, Sendable {
   /// Other keys, for templates that read them.
   public var others: [String: JSONValue]
 
+  /// Makes a message of any role.
   public init(
     role: String, content: String, toolCalls: [ToolCall] = [], toolCallID: String? = nil,
     name: String? = nil, reasoning: String? = nil, others: [String: JSONValue] = [:]
@@ -27,12 +29,15 @@ public struct ChatMessage: Hashable, Sendable {
     (self.name, self.reasoning, self.others) = (name, reasoning, others)
   }
 
+  /// Instructions for the model.
   public static func system(_ content: String) -> ChatMessage {
     .init(role: "system", content: content)
   }
+  /// What the user says.
   public static func user(_ content: String) -> ChatMessage {
     .init(role: "user", content: content)
   }
+  /// What the model has answered.
   public static func assistant(_ content: String, toolCalls: [ToolCall] = []) -> ChatMessage {
     .init(role: "assistant", content: content, toolCalls: toolCalls)
   }
@@ -62,8 +67,10 @@ public struct ToolCall: Hashable, Sendable {
   public var name: String
   /// A JSON object.
   public var arguments: String
+  /// The call's id, which its result names; nil if the model gives none.
   public var id: String?
 
+  /// Makes a call; `arguments` is a JSON object.
   public init(name: String, arguments: String, id: String? = nil) {
     (self.name, self.arguments, self.id) = (name, arguments, id)
   }
@@ -82,6 +89,7 @@ public struct ToolCall: Hashable, Sendable {
 public struct ChatOptions: Hashable, Sendable {
   /// The tools that the model may call.
   public var tools: [ToolDefinition]
+  /// Whether the model has to call a tool.
   public var toolChoice: ToolChoice
   /// nil: true if the model marks its thinking.
   public var enableThinking: Bool?
@@ -92,11 +100,13 @@ public struct ChatOptions: Hashable, Sendable {
 
   /// Whether the model has to call a tool.
   public enum ToolChoice: Hashable, Sendable {
+    /// The model decides; it calls none; it calls at least one.
     case auto, none, required
     /// A call of this tool.
     case tool(String)
   }
 
+  /// Makes options; those left out have the library's defaults.
   public init(
     tools: [ToolDefinition] = [], toolChoice: ToolChoice = .auto, enableThinking: Bool? = nil,
     continueFinalMessage: Bool = false, others: [String: JSONValue] = [:]
@@ -124,11 +134,14 @@ public struct ChatOptions: Hashable, Sendable {
 
 /// The description of a tool for a model.
 public struct ToolDefinition: Hashable, Sendable {
+  /// The name that the model calls.
   public var name: String
+  /// What the tool does and when to call it.
   public var description: String
   /// The schema of the arguments, an object.
   public var parameters: JSONSchema
 
+  /// Makes a description with a schema of the arguments.
   public init(name: String, description: String, parameters: JSONSchema) {
     (self.name, self.description, self.parameters) = (name, description, parameters)
   }

@@ -19,6 +19,7 @@ public struct Piece: Hashable, Sendable, CustomStringConvertible {
 
 /// A token, and the natural logarithm of its probability under the model.
 public struct TokenLogprob: Hashable, Sendable {
+  /// The token's id.
   public var token: Token
   /// Before penalties, filters and temperature.
   public var logprob: Float

@@ -2,13 +2,19 @@ import Foundation
 
 /// A JSON schema. Its properties keep their order, in which a model writes them.
 public indirect enum JSONSchema: Hashable, Sendable {
+  /// A text.
   case string(StringRules = StringRules())
+  /// An integer within bounds, which are included.
   case integer(minimum: Int? = nil, maximum: Int? = nil)
+  /// A number within bounds, which are included.
   case number(minimum: Double? = nil, maximum: Double? = nil)
+  /// True or false.
   case boolean
+  /// Null alone.
   case null
   /// One of these values.
   case any([JSONValue])
+  /// An array whose elements match a schema.
   case array(of: JSONSchema, minimumCount: Int? = nil, maximumCount: Int? = nil)
   /// An object; others than these properties are not allowed.
   case object([Property])
@@ -32,6 +38,7 @@ public indirect enum JSONSchema: Hashable, Sendable {
     /// A format, such as `"date-time"`.
     public var format: String?
 
+    /// Makes rules; nil allows everything.
     public init(pattern: String? = nil, format: String? = nil) {
       (self.pattern, self.format) = (pattern, format)
     }
@@ -39,10 +46,14 @@ public indirect enum JSONSchema: Hashable, Sendable {
 
   /// A property of an object.
   public struct Property: Hashable, Sendable {
+    /// The key.
     public var name: String
+    /// The schema of the value.
     public var schema: JSONSchema
+    /// Whether every object has it.
     public var isRequired: Bool
 
+    /// Makes a property; it is required unless told otherwise.
     public init(_ name: String, _ schema: JSONSchema, isRequired: Bool = true) {
       (self.name, self.schema, self.isRequired) = (name, schema, isRequired)
     }

@@ -3,12 +3,19 @@ import Foundation
 
 /// Any JSON value: what calls that describe an object return, and what a tool is given.
 public enum JSONValue: Hashable, Sendable {
+  /// Null.
   case null
+  /// True or false.
   case bool(Bool)
+  /// A number without a fraction.
   case int(Int)
+  /// Any other number.
   case double(Double)
+  /// A text.
   case string(String)
+  /// An array.
   case array([JSONValue])
+  /// An object.
   case object([String: JSONValue])
 
   /// The member of an object; nil if there is none.
@@ -20,13 +27,19 @@ public enum JSONValue: Hashable, Sendable {
     return array[index]
   }
 
+  /// The value; nil if it is no `bool`.
   public var bool: Bool? { if case .bool(let value) = self { value } else { nil } }
+  /// The value; nil if it is no `int`.
   public var int: Int? { if case .int(let value) = self { value } else { nil } }
+  /// The text; nil if it is no `string`.
   public var string: String? { if case .string(let value) = self { value } else { nil } }
+  /// The elements; nil if it is no `array`.
   public var array: [JSONValue]? { if case .array(let value) = self { value } else { nil } }
+  /// The members; nil if it is no `object`.
   public var object: [String: JSONValue]? {
     if case .object(let value) = self { value } else { nil }
   }
+  /// Whether the value is null.
   public var isNull: Bool { self == .null }
 
   /// The number, also of an integer.

@@ -6,8 +6,10 @@ public typealias Token = Int32
 
 /// Flags of `Model.tokenize` and `Model.detokenize`.
 public struct SpecialTokens: OptionSet, Hashable, Sendable {
+  /// The flags' bits, as in C.
   public let rawValue: UInt32
 
+  /// Makes flags from their bits in C.
   public init(rawValue: UInt32) { self.rawValue = rawValue }
 
   /// Tokenize: add the tokens that open and close a text.

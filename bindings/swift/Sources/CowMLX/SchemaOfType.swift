@@ -8,6 +8,7 @@ public protocol SchemaGuided {
 
 /// The description and the bounds of a property.
 public struct SchemaGuide: Hashable, Sendable {
+  /// What the property is for.
   public var description: String?
   /// Of a number.
   public var range: ClosedRange<Double>?
@@ -18,6 +19,7 @@ public struct SchemaGuide: Hashable, Sendable {
   /// The values that are allowed.
   public var anyOf: [JSONValue]?
 
+  /// Makes a guide; nil leaves that part to the property's type.
   public init(
     _ description: String? = nil, range: ClosedRange<Double>? = nil, count: ClosedRange<Int>? = nil,
     pattern: String? = nil, anyOf: [JSONValue]? = nil

@@ -33,6 +33,7 @@ public struct Rows: RandomAccessCollection, Hashable, Sendable {
   public let width: Int
   /// All numbers, row by row.
   public let values: [Float]
+  /// The number of rows.
   public let count: Int
 
   public var startIndex: Int { 0 }

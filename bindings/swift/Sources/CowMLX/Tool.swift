@@ -9,7 +9,9 @@ import Foundation
 ///       func call(arguments: Arguments) async throws -> String { "sunny, 21 degrees" }
 ///     }
 public protocol Tool: Sendable {
+  /// What the model gives to a call.
   associatedtype Arguments: Decodable
+  /// What a call returns.
   associatedtype Output: ToolOutput
 
   /// The name that the model calls.
@@ -17,6 +19,7 @@ public protocol Tool: Sendable {
   /// What the tool does and when to call it.
   var description: String { get }
 
+  /// Does what the model asks for.
   func call(arguments: Arguments) async throws -> Output
 }
 
@@ -41,9 +44,12 @@ extension Tool {
 
 /// The error of a tool that a chat has called.
 public struct ToolCallError: Error {
+  /// The tool that was called.
   public var tool: any Tool
+  /// What it threw.
   public var underlyingError: any Error
 
+  /// Makes an error of a tool.
   public init(tool: any Tool, underlyingError: any Error) {
     (self.tool, self.underlyingError) = (tool, underlyingError)
   }

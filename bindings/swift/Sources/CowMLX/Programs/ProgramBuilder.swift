@@ -184,6 +184,7 @@ public final class ProgramBuilder: OperationMaker {
 
   // MARK: - Nodes
 
+  /// Adds an operation by its name; `attributes` is a JSON object. Returns its results.
   public func apply(
     _ operation: String, _ inputs: [Value?], attributes: String = "{}", results: Int = 1
   ) -> [Value] {

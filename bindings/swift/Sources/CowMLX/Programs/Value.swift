@@ -21,6 +21,7 @@ public struct Value: Operand {
     return dtype
   }
 
+  /// A number of this value's type, as a value of the same program.
   public func constant<N: ArrayNumber>(_ number: N) -> Value {
     do throws(CowMLXError) {
       return maker.constant(ValueType(N.dtype(beside: try dtype())), number.json)
