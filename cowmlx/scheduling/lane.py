@@ -296,7 +296,7 @@ class Lane:
         """Read the tokens of steps whose successors are computing."""
         self._samples.match(taken)
         for context, step in taken:
-            if self.spoiled is not None:  # what follows was not computed
+            if self.spoiled is not None:  # the tokens of the rest were never computed
                 return
             try:
                 if context.generation is not None and not context.generation.ended:

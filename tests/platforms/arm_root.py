@@ -33,7 +33,7 @@ TESTING += ["sortedcontainers", "numpy", "pycparser", "MarkupSafe"]
 GLIBCS = [39, 36, 35, 34, 31, 28, 27, 26, 17]  # of manylinux tags
 # A processor with dot products and without SME, whose emulation OpenBLAS is wrong in.
 PROCESSOR = "neoverse-n1"
-# What of the tree goes into the root.
+# The parts of the tree that go into the root.
 PARTS = ["cowmlx", "include", "csrc", "tests", "tools", "models/calf", "examples/c", "bindings"]
 GENERATED = ["cowmlx/generated", "cowmlx/host/generated", "csrc/generated"]
 

@@ -466,9 +466,8 @@ class Pattern:
         source = self.source
         for way in _TAKING_ALL:
             source = source.replace(way, "")
-        if source == self.source:
-            return bool(self._root.failing)
-        return bool(Pattern(source.removesuffix("|") or "x")._root.failing)
+        rest = self if source == self.source else Pattern(source.removesuffix("|") or "x")
+        return bool(rest._root.failing)
 
     def runs(self) -> list[Callable[[str], bool]]:
         """Return classes of characters: one search stays within a run of one class."""
