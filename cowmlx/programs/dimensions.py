@@ -182,8 +182,10 @@ def upper_bound(dimension: Dim) -> int | None:
 
 def divided(dimension: Dim, divisor: Dim) -> Dim | None:
     """Return the quotient if the division is exact for all values and provably so."""
+    if divisor == 0:
+        return None
     if isinstance(dimension, int) and isinstance(divisor, int):
-        return dimension // divisor if divisor and dimension % divisor == 0 else None
+        return dimension // divisor if dimension % divisor == 0 else None
     if isinstance(dimension, int):
         return 0 if dimension == 0 else None
     terms = _terms(divisor)

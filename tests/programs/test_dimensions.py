@@ -46,6 +46,7 @@ def test_exact_quotients_are_polynomials():
     assert divided(N * M * 4, M * 2) == 2 * N
     assert divided((N + 1) * 10, N + 1) == 10
     assert divided(N, 2) is None and divided(7, 2) is None and divided(5, 0) is None
+    assert divided(N, 0) is None and divided(N - N, 0) is None
     assert (2 * N + 3) // 2 == N + 1
     assert str((N + 1) // 2) == "(n+1)//2"
 

@@ -179,6 +179,19 @@ def test_the_operation_that_makes_numbers_that_are_not_finite_is_named():
         rows.run([mx.stack([good, bad])], check_finite=True).finish()
 
 
+def test_a_finite_result_hides_no_index_that_is_out_of_range():
+    program = parse(
+        graph(
+            [value("x", [3]), value("i", [2], "int32")],
+            [node("t", "take", "x", "i", axis=0)],
+            ["t"],
+        )
+    )
+    given = [mx.array([1.0, 2.0, 3.0]), mx.array([0, 7])]
+    with pytest.raises(ProgramError, match=r"indices has 7 at position 1, must be -3 to 2"):
+        program.run(given, check_finite=True).finish()
+
+
 def long_chain(count: int) -> dict[str, object]:
     names = ["x", *(f"v{at}" for at in range(count))]
     nodes = [node(names[at + 1], ("sin", "cos")[at % 2], names[at]) for at in range(count)]

@@ -25,14 +25,14 @@ class Note:
         node: the node's name.
         op: its operation.
         function: the function that it is in.
-        number: of the node's check.
+        number: of the node's check; -1 if results have to be finite.
         check: the row's own, without its array; None if results have to be finite.
     """
 
     node: str
     op: str
     function: str
-    number: int = 0
+    number: int = -1
     check: Check | None = field(default=None, compare=False)
 
     def look(self, flag: mx.array) -> CowMlxError | None:
