@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
+    from cowmlx.folders.weights import Sources
+
 
 class Form(NamedTuple):
     """How a network's products are computed."""
@@ -28,6 +30,13 @@ class Form(NamedTuple):
     """Why no kernels compute, a sentence without its full stop; "" if they do."""
     int8: bool = False
     """Whether activations are rounded to eight bits for products with quantized weights."""
+
+    @property
+    def passing(self) -> int:
+        """In how many other forms a group of weights is in memory while it is loaded."""
+        if not self.on_cpu:
+            return 0
+        return 2 if self.quantized else 1
 
     @property
     def is_slow(self) -> bool:
@@ -61,6 +70,14 @@ def is_half(network: Module) -> bool:
     )
 
 
+_SOURCES = "_sources"  # of a network, where it keeps them until it is prepared
+
+
+def note_sources(net: Module, sources: Sources) -> None:
+    """Note where the arrays of a network lie, so that it can be prepared without copies of them."""
+    vars(net)[_SOURCES] = sources
+
+
 def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEFAULT) -> Form:
     """Put a network into the form that is fast on the current device, lazily.
 
@@ -80,21 +97,28 @@ def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEF
         Unsupported: activations of eight bits are asked for, and nothing computes with them.
     """
     form = form_for(net, activations)
-    put_into(net, form)
+    put_into(net, form, vars(net).pop(_SOURCES, None))
     return form
 
 
-def put_into(net: Module, form: Form) -> None:
-    """Put a network into a form, in place; what is in it already stays."""
+def put_into(net: Module, form: Form, sources: Sources | None = None) -> None:
+    """Put a network into a form, in place; what is in it already stays.
+
+    Args:
+        net: the network.
+        form: the form.
+        sources: where its arrays lie, if that is known.
+    """
     if not form.on_cpu:
         return
     from cowmlx.accelerate import switch  # late: a GPU needs none of it
 
     if not form.why_not:
         from cowmlx.accelerate import linear, single
+        from cowmlx.folders import weights
 
         single.replace(net)
-        linear.replace(net, int8=form.int8)
+        weights.note_read_in_place(net, linear.replace(net, int8=form.int8, sources=sources))
     elif form.quantized:
         import mlx.core as mx
 
@@ -160,5 +184,12 @@ def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) ->
     from cowmlx.accelerate import kernels
     from cowmlx.accelerate.fused import network
 
+    if getattr(net, "is_encoder", False):
+        from cowmlx.accelerate.fused import encoders
+
+        count, reasons = encoders.fuse(net, form.int8)
+        why = [{"reason": text, "layers": times} for text, times in reasons.items()]
+        report = {"layers": len(net["layers"]), "fused": count, "whole": False, "why_not": why}
+        return {"instruction_set": kernels.instruction_set(), **report}
     fused = network.fuse(net, make_cache, int8=form.int8).info()
     return {"instruction_set": kernels.instruction_set(), **fused}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SETTING = "COWMLX_KERNELS"
 OFF = "off"
-NAMES = ("portable", "avx2", "avx512", "avx512vnni", "neon", OFF)
+NAMES = ("portable", "avx2", "avxvnni", "avx512", "avx512vnni", "neon", "i8mm", OFF)
 _MODULE = "cowmlx.accelerate._kernels"
 # Written by the build where it made no kernels.
 _ABSENT = os.path.join(os.path.dirname(__file__), "..", "lib", "kernels-absent.txt")
@@ -94,6 +94,7 @@ def _found() -> tuple[ModuleType | None, str]:
         return None, f"they were made for mlx {loaded.MLX_VERSION}, and mlx {version} is installed"
     if not loaded.takes(mx.array([])):
         return None, f"they were made with another nanobind than mlx {version}"
+    loaded.guard_allocator()
     try:
         loaded.select(chosen)
     except ValueError as error:

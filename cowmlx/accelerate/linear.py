@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
+    from cowmlx.folders.weights import Sources
+
 
 class InMatrix(InBlocks):
     """A module whose weight is one matrix (N, K)."""
@@ -109,7 +111,9 @@ _KINDS: dict[type, type] = {
 }
 
 
-def replace(network: Module, *, int8: bool = False) -> None:
+def replace(
+    network: Module, *, int8: bool = False, sources: Sources | None = None
+) -> list[mx.array]:
     """Put the weights of a network's linear layers, embeddings and experts into blocks, lazily.
 
     A network with quantized weights computes in float32 from then on, as it does without kernels.
@@ -117,16 +121,21 @@ def replace(network: Module, *, int8: bool = False) -> None:
     Args:
         network: changed in place.
         int8: round activations to eight bits for products with quantized weights.
+        sources: where weights lie that are not read yet, if that is known.
+
+    Returns:
+        the weights in blocks that will be read from there.
     """
     modules = modules_of(network)
     packed = any("scales" in module for module in modules)
-    shared: dict[int, tuple[mx.array, mx.array]] = {}  # tied weights stay one array
+    packing = _Packing(sources)
     for module in modules:
         kind = _kind_of(module) or switch.kind_of(module)
         if kind is not None:
-            _put(module, kind, shared, packed, int8)
+            _put(module, kind, packing, packed, int8)
         elif packed and not isinstance(module, InBlocks):
             _to_float32(module)
+    return packing.read
 
 
 def _kind_of(module: Any) -> type | None:
@@ -135,9 +144,45 @@ def _kind_of(module: Any) -> type | None:
     return kind if kind is not None and takes(module, 2) else None
 
 
-def _put(
-    module: Any, kind: type, shared: dict[int, tuple[mx.array, mx.array]], packed: bool, int8: bool
-) -> None:
+class _Packing:
+    """Puts arrays into blocks, each once: tied weights stay one array.
+
+    Args:
+        sources: where they lie, if that is known: then they are read into blocks.
+
+    Attributes:
+        read: arrays in blocks that are read so.
+    """
+
+    def __init__(self, sources: Sources | None) -> None:
+        self._sources = sources
+        self._files: dict[str, Any] = {}
+        self._made: dict[int, tuple[mx.array, mx.array]] = {}
+        self.read: list[mx.array] = []
+
+    def blocks(self, array: mx.array) -> mx.array:
+        """Return a matrix, or matrices behind each other, in blocks, lazily."""
+        if id(array) not in self._made:
+            made = self._read(array) if array.ndim == 2 else switch.in_blocks(array)
+            self._made[id(array)] = array, made
+        return self._made[id(array)][1]
+
+    def _read(self, matrix: mx.array) -> mx.array:
+        place = None if self._sources is None else self._sources.of(matrix)
+        if place is None:
+            made: mx.array = kernels.module().pack(matrix)
+            return made
+        path, offset = place
+        if path not in self._files:
+            self._files[path] = kernels.module().StoredFile(path)
+        made = kernels.module().pack_stored(
+            self._files[path], offset, *matrix.shape, dtype=matrix.dtype
+        )
+        self.read.append(made)
+        return made
+
+
+def _put(module: Any, kind: type, packing: _Packing, packed: bool, int8: bool) -> None:
     *stacked, rows, _ = module["weight"].shape
     scales, biases = module.get("scales"), module.get("biases")
     if biases is not None and biases.dtype != scales.dtype:  # mlx takes both; kernels one type
@@ -147,10 +192,7 @@ def _put(
     for name in BLOCKED:
         array = module.get(name)
         if array is not None:
-            if id(array) not in shared:
-                pack = switch.in_blocks if stacked else kernels.module().pack
-                shared[id(array)] = array, pack(array)
-            module[name] = shared[id(array)][1]
+            module[name] = packing.blocks(array)
     module.__class__ = kind
     module.rows, module.int8 = rows, int8 and "scales" in module
     if stacked:

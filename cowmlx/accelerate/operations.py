@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+_ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")  # without parameters, of rows
 _CACHE_BITS = (4, 8)
 _CACHE_GROUP = 32
 
@@ -144,6 +145,16 @@ def gated(gate: mx.array, up: mx.array, activation: str) -> mx.array | None:
     if not _takes(None, gate, up):
         return None
     made: mx.array = kernels.module().gate(gate, up, activation=activation)
+    return made
+
+
+def activated(x: mx.array, up: mx.array | None, activation: str) -> mx.array | None:
+    """Return activation(x), times ``up`` where given, or None where kernels do not take them."""
+    if activation not in _ACTIVATIONS or not _takes(None, x):
+        return None
+    if up is not None:
+        return gated(x, up, activation)
+    made: mx.array = kernels.module().gate(x, activation=activation)
     return made
 
 

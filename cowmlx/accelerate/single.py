@@ -63,11 +63,16 @@ _KINDS: dict[type, type] = {RMSNorm: KernelRMSNorm, LayerNorm: KernelLayerNorm, 
 
 def _kinds() -> dict[type, type]:
     """Return what takes whose place; a network has blocks of ours only once these are imported."""
-    if "cowmlx.networks.blocks.simple" not in sys.modules:
-        return _KINDS
-    from cowmlx.accelerate.single_blocks import KINDS
+    kinds = dict(_KINDS)
+    if "cowmlx.networks.blocks.simple" in sys.modules:
+        from cowmlx.accelerate import single_blocks
 
-    return _KINDS | KINDS
+        kinds |= single_blocks.KINDS
+    if "cowmlx.networks.encoders.layers" in sys.modules:
+        from cowmlx.accelerate import single_encoders
+
+        kinds |= single_encoders.KINDS
+    return kinds
 
 
 def replace(network: Module) -> None:

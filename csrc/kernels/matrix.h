@@ -62,15 +62,22 @@ struct LowRank {
   const float* rescale = nullptr;
 };
 
+/* Numbers of a row that share a scale where they are rounded to int8. Few, since a large one makes
+ * the others coarse: with 64, real models lose twice as much. */
+constexpr int rounded_together(bool affine) { return affine ? 32 : 16; }
+inline int rounded_together(const Matrix& matrix) {
+  return rounded_together(matrix.format == Format::Affine);
+}
+
 /* Rows of activations in the form that a kind of matrix takes; made once for all matrices of the
  * same format, bits and group that read the same rows. */
 struct Prepared {
   int32_t rows;            /* M */
   int32_t columns;         /* K */
-  bool int8;               /* values rounded to int8, a scale for each group */
+  bool int8;               /* values rounded to int8 */
   const float* x;          /* (M, K) exact values, contiguous */
   const int8_t* quantized; /* int8: (M, K) in the order in which the weights' words come apart */
-  const float* scales;     /* int8: (M, groups) */
+  const float* scales;     /* int8: (M, K / rounded_together()) */
   const float* sums;       /* affine: (M, groups) sums of a group's exact values */
 };
 

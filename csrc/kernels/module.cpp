@@ -52,7 +52,9 @@ NB_MODULE(_kernels, module) {
              "Bound the threads from the next operation on; 0: as many as the process may use.");
   cowmlx::bind_adam(module);
   cowmlx::bind_adopt(module);
+  cowmlx::bind_allocator(module);
   cowmlx::bind_attention(module);
+  cowmlx::bind_encoder(module);
   cowmlx::bind_evaluation(module);
   cowmlx::bind_experts(module);
   cowmlx::bind_mlstm(module);

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <cstring>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -12,8 +14,10 @@
 
 #if __has_include("isa_avx2.cpp")
 #define AVX2 &avx2_table
+#define AVX_VNNI &avxvnni_table
 #else
 #define AVX2 nullptr
+#define AVX_VNNI nullptr
 #endif
 
 namespace cowmlx {
@@ -33,6 +37,14 @@ bool always() { return true; }
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
+}
+
+/* Of AVX2's width; compilers know it by name for not as long as its instructions. */
+bool has_avxvnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned AVX_VNNI_BIT = 1u << 4;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & AVX_VNNI_BIT) != 0;
 }
 
 bool has_avx512() {
@@ -57,6 +69,20 @@ bool has_dot_products() {
 #endif
 }
 
+bool has_int8_matrices() {
+#if defined(__linux__)
+  constexpr unsigned long INT8_MATRICES = 1ul << 13; /* HWCAP2_I8MM */
+  return has_dot_products() && (getauxval(AT_HWCAP2) & INT8_MATRICES) != 0;
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return has_dot_products() &&
+         sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, nullptr, 0) == 0 && has == 1;
+#else
+  return false;
+#endif
+}
+
 #endif
 
 /* Every name that COWMLX_KERNELS may have on some machine, best first. */
@@ -64,17 +90,23 @@ const Set SETS[] = {
 #if defined(__x86_64__)
     {"avx512vnni", &avx512vnni_table, has_avx512vnni},
     {"avx512", &avx512_table, has_avx512},
+    {"avxvnni", AVX_VNNI, has_avxvnni},
     {"avx2", AVX2, has_avx2},
+    {"i8mm", nullptr, nullptr},
     {"neon", nullptr, nullptr},
 #elif defined(__aarch64__)
     {"avx512vnni", nullptr, nullptr},
     {"avx512", nullptr, nullptr},
+    {"avxvnni", nullptr, nullptr},
     {"avx2", nullptr, nullptr},
+    {"i8mm", &i8mm_table, has_int8_matrices},
     {"neon", &neon_table, has_dot_products},
 #else
     {"avx512vnni", nullptr, nullptr},
     {"avx512", nullptr, nullptr},
+    {"avxvnni", nullptr, nullptr},
     {"avx2", nullptr, nullptr},
+    {"i8mm", nullptr, nullptr},
     {"neon", nullptr, nullptr},
 #endif
     {"portable", &portable_table, always},

@@ -5,8 +5,8 @@
  * above it, each.
  *
  * A new one is a function in families/, an entry here, a line in families/table.h and
- * isa_avx512vnni.cpp, and a primitive in primitives/. A new instruction set is a header in simd/,
- * an isa_*.cpp, its table here and in select.cpp, options in tools/packaging/kernels.py, and
+ * families/int8_table.h, and a primitive in primitives/. A new instruction set is a header in
+ * simd/, an isa_*.cpp, its table here and in select.cpp, options in tools/packaging/kernels.py, and
  * its name in cowmlx/accelerate/kernels.py. */
 #pragma once
 
@@ -87,7 +87,7 @@ struct AdamResult {
 enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared, Sigmoid };
 
 struct Table {
-  const char* name; /* "portable", "avx2", "avx512", "avx512vnni", "neon" */
+  const char* name; /* "portable", "avx2" …: as select.cpp lists them */
 
   /* ---- products (families/products) ---- */
   /* Bytes of scratch that prepare() needs for M rows. */
@@ -153,9 +153,9 @@ struct Table {
 
 extern const Table portable_table;
 #if defined(__x86_64__)
-extern const Table avx2_table, avx512_table, avx512vnni_table;
+extern const Table avx2_table, avxvnni_table, avx512_table, avx512vnni_table;
 #elif defined(__aarch64__)
-extern const Table neon_table;
+extern const Table neon_table, i8mm_table;
 #endif
 
 /* What may run here, best first, ended by null. */

@@ -173,6 +173,8 @@ void parts() {
     store_float16(to_half, load_float16(half, n), n);
     for (int i = 0; i <= COUNT; i++) expect(to_half[i] == (i < n ? half[i] : 7), "float16", n);
     store_bfloat16(half, load(from));
+    const Numbers ordered(in_order(load_bfloat16_apart(half)));
+    for (int i = 0; i < COUNT; i++) expect(ordered.v[i] == from[i], "bfloat16 in order", n);
     for (uint16_t& x : to_half) x = 7;
     store_bfloat16(to_half, load_bfloat16(half, n), n);
     for (int i = 0; i <= COUNT; i++) expect(to_half[i] == (i < n ? half[i] : 7), "bfloat16", n);
@@ -207,9 +209,12 @@ void words() {
     if (round == 1) memset(a.v, 255, 64), memset(b.v, 127, 64);
     Bytes small(a);
     for (uint8_t& x : small.v) x &= 127;
+    Bytes above(b);  // -128
+    for (uint8_t& x : above.v) x += x == 128;
     const Bytes both(I(a) & I(b)), any(I(a) | I(b)), other(I(a) ^ I(b)), added(I(a) + I(b));
     const Bytes right(shift_right<5>(a)), same(shift_right<0>(a)), left(shift_left<9>(a));
-    const Bytes dots(dot4(a, small, b)), wide(dot4_wide(b, a, b)), all(broadcast(a.v + 8));
+    const Bytes signed_right(shift_right_signed<28>(a));
+    const Bytes dots(dot4(a, small, b)), wide(dot4_wide(b, a, above)), all(broadcast(a.v + 8));
     const Bytes looked(lookup_bytes(set_table(bytes), nibbles)), widened(load_bytes(a.v));
     const Bytes halved(load_nibbles(a.v));
     const Numbers found(lookup(load(entries), a)), converted(convert(a));
@@ -220,11 +225,12 @@ void words() {
       expect(both.word(i) == (p & q) && any.word(i) == (p | q), "and, or", p);
       expect(other.word(i) == (p ^ q) && added.word(i) == p + q, "xor, add", p);
       expect(right.word(i) == p >> 5 && left.word(i) == p << 9 && same.word(i) == p, "shift", p);
+      expect(signed_right.word(i) == (p >> 28 ^ 8) - 8, "shift_right_signed", p);
       uint32_t dot = p, dot_wide = q;
       for (int j = 4 * i; j < 4 * i + 4; j++) {
-        const int signed_byte = static_cast<int8_t>(b.v[j]);
-        dot += static_cast<uint32_t>(small.v[j] * signed_byte);
-        dot_wide += static_cast<uint32_t>(a.v[j] * signed_byte);
+        dot += static_cast<uint32_t>(small.v[j] * static_cast<int8_t>(b.v[j]));
+        const int less = a.v[j] - static_cast<int>(WIDE_MIDDLE);
+        dot_wide += static_cast<uint32_t>(less * static_cast<int8_t>(above.v[j]));
         expect(looked.v[j] == bytes[nibbles.v[j]], "lookup_bytes", j);
       }
       expect(dots.word(i) == dot, "dot4", i);
@@ -241,6 +247,24 @@ void words() {
       expect(rounded.word(i) ==
                  static_cast<uint32_t>(static_cast<int32_t>(std::nearbyint(x.v[i] * 1000))),
              "round", x.v[i]);
+  }
+}
+
+// Steps of four products with bytes up to `most`, at both ends of the range and between.
+void few_products(int steps, int most) {
+  for (int round = 0; round < 100; round++) {
+    I sums = zero_words();
+    int wanted[COUNT] = {};
+    for (int step = 0; step < steps; step++) {
+      Bytes a(most), b(255);
+      for (uint8_t& x : b.v) x += x == 128;
+      if (round < 2) memset(a.v, most, 64), memset(b.v, round == 0 ? 127 : -127, 64);
+      sums = dot4_few(sums, a, b);
+      for (int j = 0; j < 64; j++) wanted[j / 4] += a.v[j] * static_cast<int8_t>(b.v[j]);
+    }
+    const Bytes whole(few(sums));
+    for (int i = 0; i < COUNT; i++)
+      expect(whole.word(i) == static_cast<uint32_t>(wanted[i]), "dot4_few", i);
   }
 }
 
@@ -265,6 +289,8 @@ int main() {
   arithmetic();
   parts();
   words();
+  few_products(8, 16);
+  few_products(4, 32);
   bytes_of_formats();
   return failures > 0;
 }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as st
+from support.kernel_module import needed
 
+DIM = 128  # of the layer that stores what it is given
 TYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 # Half of the distance between neighbouring numbers, and what sums of float32 add to it.
 PRECISION = {"float32": 3e-6, "float16": 2**-11 + 3e-6, "bfloat16": 2**-8 + 3e-6}
@@ -47,3 +51,16 @@ def close(found: mx.array, wanted: np.ndarray, scale: np.ndarray | float = 0) ->
     assert found.shape == wanted.shape
     allowed = precision * np.abs(wanted) + PRECISION["float32"] * scale + 1e-7
     return bool(np.all(np.abs(exact(found) - wanted) <= allowed))
+
+
+def identity() -> Any:
+    """A layer that stores its activations as keys and as values, and adds what it attends to."""
+    module = needed()
+    one = module.Matrix(module.pack(mx.eye(DIM)), rows=DIM)
+    half = {
+        **dict.fromkeys(("query", "key", "value", "out"), one),
+        **{"heads": 1, "groups": 1, "norm_per_head": True, "scale": 0.1, "soft_cap": 0.0},
+        **{"residual": 1.0, "window": 0, "place": 0},
+        **{"table": -1, "turning": 0, "traditional": False},
+    }
+    return module.make_layers(DIM, [{"attention": half, "mlp": None}], False, {})

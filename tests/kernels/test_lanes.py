@@ -16,24 +16,35 @@ from tools.packaging.kernels import EXACT, sets
 HERE = Path(__file__).parent
 KERNELS = CSRC / "kernels"
 CPP = {"compiler": "c++", "std": "c++20"}
-HEADERS = {"avx512vnni": "avx512"}  # others have the name of their set
+# Others have the name of their set.
+HEADERS = {"avx512vnni": "avx512", "avxvnni": "avx2", "i8mm": "neon"}
 SETS = sets(platform.machine())
 # What a set's table calls of another's.
-BELOW = {"avx512vnni": ["avx512"]}
+BELOW = {"avx512vnni": ["avx512"], "avxvnni": ["avx2"], "i8mm": ["neon"]}
 STEP = 997  # every so many float32 are tried
 
 pytestmark = pytest.mark.xdist_group("lanes")
 
 
-@pytest.fixture(scope="module", params=USABLE)
+# Sets that are compiled for another one, too, are tested with the long tests.
+TWICE = {below for name in USABLE for below in BELOW.get(name, ())}
+NAMES = [pytest.param(name, marks=pytest.mark.long) if name in TWICE else name for name in USABLE]
+OPTIONS = {name: SETS[name] for name in USABLE}
+if "avx2" in USABLE and "avxvnni" not in USABLE:
+    by_hand = ["-include", str(HERE / "vnni_by_hand.h")]
+    OPTIONS["avxvnni"] = [*SETS["avx2"], *by_hand]
+    NAMES.append(pytest.param("avxvnni", marks=pytest.mark.long, id="avxvnni-by-hand"))
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def name(request) -> str:
-    """An instruction set that this processor knows."""
+    """An instruction set that this processor knows, or one whose instruction is written out."""
     return request.param
 
 
 def test_lanes(name, tmp_path):
     header = f'-DSET="simd/{HEADERS.get(name, name)}.h"'
-    options = [header, f"-DSTEP={STEP}", f"-I{KERNELS}", *EXACT, *SETS[name]]
+    options = [header, f"-DSTEP={STEP}", f"-I{KERNELS}", *EXACT, *OPTIONS[name]]
     program = build([HERE / "lanes_checks.cpp"], tmp_path / "lanes", "address", *options, **CPP)
     done = run(program)
     assert (done.returncode, done.stderr) == (0, "")
@@ -43,7 +54,7 @@ def test_products(name, tmp_path):
     objects = []
     for part in [name, *BELOW.get(name, [])]:
         objects.append(tmp_path / f"{part}.o")
-        options = ["-c", "-O1", *EXACT, *SETS[part]]
+        options = ["-c", "-O1", *EXACT, *OPTIONS[part]]
         compile_c([KERNELS / f"isa_{part}.cpp"], objects[-1], *options, **CPP)
     checks = [HERE / "product_checks.cpp", *objects]
     options = [f"-DTABLE={name}_table", f"-I{KERNELS}"]

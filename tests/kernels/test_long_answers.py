@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from support.paths import CALF, ROOT
 
 HOST = """
@@ -34,6 +35,7 @@ print(min(given) >= 3000)
 """
 
 
+@pytest.mark.long
 def test_long_answers_come_to_an_end():
     """Unused memory is returned now and then, which waits for all streams with the interpreter."""
     for _ in range(3):

@@ -175,6 +175,33 @@ def test_packing_is_rows_beside_each_other(dtype, rows):
     assert mx.array_equal(MODULE.pack(matrix[:, ::-1]), wanted[:, ::-1])
 
 
+@pytest.mark.parametrize("rows", [1, 16, 33, 5000])
+@pytest.mark.parametrize("dtype", [mx.uint8, mx.bfloat16, mx.uint32])
+def test_a_matrix_of_a_file_is_packed_as_one_in_memory(tmp_path, rows, dtype):
+    matrix = mx.random.randint(0, 250, (rows, 37), key=mx.random.key(rows)).astype(dtype)
+    path = tmp_path / "weights"
+    words = matrix.view(mx.uint16) if dtype == mx.bfloat16 else matrix
+    path.write_bytes(b"front" + bytes(memoryview(words)) + b"behind")
+    made = MODULE.pack_stored(MODULE.StoredFile(str(path)), 5, rows, 37, dtype)
+    path.rename(tmp_path / "elsewhere")  # it stays open
+    assert made.dtype == dtype
+    assert mx.array_equal(made, MODULE.pack(matrix))
+
+
+def test_a_file_that_ends_within_a_matrix_is_reported(tmp_path):
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(4 * 64 * 32))
+    made = MODULE.pack_stored(MODULE.StoredFile(str(path)), 0, 64, 32, mx.float32)
+    path.write_bytes(bytes(4 * 64 * 32 - 1))
+    with pytest.raises(RuntimeError, match=r"\[read\] the file ends"):
+        mx.eval(made)
+    with pytest.raises(RuntimeError, match=r"\[read\] cannot open"):
+        MODULE.StoredFile(str(tmp_path / "none"))
+    for shape in ((0, 4), (4, 0), (-1, 4)):
+        with pytest.raises(ValueError, match="not empty"):
+            MODULE.pack_stored(MODULE.StoredFile(str(path)), 0, *shape, mx.float32)
+
+
 X, MATRIX = mx.zeros((3, 64)), mx.zeros((3, 64, 16))
 WORDS, SCALES = mx.zeros((3, 8, 16), dtype=mx.uint32), mx.zeros((3, 1, 16))
 AFFINE = {"rows": 40, "mode": "affine", "bits": 4, "group": 64}

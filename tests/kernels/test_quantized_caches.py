@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from numbers_of_kernels import TYPES, exact, random
+from numbers_of_kernels import DIM, TYPES, exact, identity, random
 from support import tiny_models
 from support.kernel_module import needed
 from support.loaded import load
@@ -21,7 +21,6 @@ from cowmlx.cache.trimming import trim
 from cowmlx.models.model import Model
 
 MODULE = needed()
-DIM = 128
 PROMPT = [3, 5, 7, 2, 9, 11, 4, 8, 1, 6, 12, 13]
 WIDE = {"hidden_size": 256, "head_dim": 64}
 FAMILIES = ("llama", "qwen2", "qwen3", "olmo2", "mixtral")
@@ -29,18 +28,6 @@ FOUR_BITS = {"group_size": 32, "bits": 4}
 FORMATS = [(8, 64), (4, 64), (8, 32), (4, 32)]
 # Of the largest logit. Sums of float32 in another order may fall to another step of the packing.
 NEAR = {8: 2e-3, 4: 2e-2}
-
-
-def identity() -> Any:
-    """A layer that stores its activations as keys and as values, and adds what it attends to."""
-    one = MODULE.Matrix(MODULE.pack(mx.eye(DIM)), rows=DIM)
-    half = {
-        **dict.fromkeys(("query", "key", "value", "out"), one),
-        **{"heads": 1, "groups": 1, "norm_per_head": True, "scale": 0.1, "soft_cap": 0.0},
-        **{"residual": 1.0, "window": 0, "place": 0},
-        **{"table": -1, "turning": 0, "traditional": False},
-    }
-    return MODULE.make_layers(DIM, [{"attention": half, "mlp": None}], False, {})
 
 
 def numbers(type_: str) -> mx.array:
@@ -271,12 +258,3 @@ def test_rows_of_a_batch_give_what_they_give_alone(pair, family, bits):
     for a, b in zip((*left.keys, *left.values), held(alone[1][:1]), strict=True):
         assert a.shape == b.shape
         assert family != "llama" or mx.array_equal(a, b).item()
-
-
-def test_what_plain_attention_refuses_stays_refused(tmp_path):
-    """Soft caps and quantized keys: kernels have both, mlx-lm's layers have not."""
-    from cowmlx.cache.layers import can_quantize
-
-    for family, can in (("llama", True), ("gemma2", False)):
-        model = load(tiny_models.make(tmp_path / family, family, config=WIDE))
-        assert can_quantize(model) == can

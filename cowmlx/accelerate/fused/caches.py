@@ -142,6 +142,18 @@ class Growing:
         cache.offset += tokens
 
 
+class _Packed:
+    """Quantized keys and values that other code gets dequantized (``cowmlx.cache.dequantized``)."""
+
+    def format(self, cache: Any) -> tuple[int, int]:
+        packing: tuple[int, int] = cache.packing
+        return packing
+
+
+class _Dequantized(_Packed, Growing):
+    """A sequence's."""
+
+
 class _Ring(Growing):
     """mlx-lm's ``RotatingKVCache``: a token a step into a ring, prompts in the order of time."""
 
@@ -237,15 +249,21 @@ class _Rows(Growing):
         self.give_back(cache, buffers)
 
 
+class _DequantizedRows(_Packed, _Rows):
+    """A batch's."""
+
+
 _FORMS: dict[str, Growing] = {
     "KVCache": Growing(),
     "QuantizedKVCache": Growing(quantized=True),
+    "DequantizedKVCache": _Dequantized(quantized=True, direct=False),
     "RotatingKVCache": _Ring(direct=False),
     "KVRows": _Rows(),
     "QuantizedRows": _Rows(quantized=True),
+    "DequantizedRows": _DequantizedRows(quantized=True, direct=False),
     "RotatingRows": _Rows(direct=False),
 }
-_MODULES = (".models.cache", ".cache.key_values")
+_MODULES = (".models.cache", ".cache.key_values", ".cache.dequantized")
 _forms: dict[type, Growing | None] = {}
 
 

@@ -13,10 +13,17 @@ import mlx.core as mx
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, Protocol
 
     from cowmlx.accelerate.fused.proof import Rest
     from cowmlx.accelerate.fused.run import Run
+
+    class Fused(Protocol):
+        """What computes in a module's place."""
+
+        def take(self, *args: Any, **kwargs: Any) -> mx.array | None:
+            """Return what the module gives, or None if this call is not one that it takes."""
+
 
 _TOKENS = (mx.int32, mx.uint32)
 _ACTIVATIONS = (mx.float32, mx.float16, mx.bfloat16)
@@ -81,7 +88,7 @@ class FusedNetwork:
         return self._run.take(inputs, cache, self._kv_type, mx.float32, inputs.shape[1] > 1)
 
 
-def put(module: Any, fused: FusedLayer | FusedNetwork | None) -> None:
+def put(module: Any, fused: Fused | None) -> None:
     """Let a module compute fused; None: as it did before."""
     kind = type(module)
     if getattr(kind, "_is_stand_in", False):

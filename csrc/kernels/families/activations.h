@@ -42,7 +42,8 @@ struct Sizes {
     const int64_t numbers = int64_t{full} * matrix.columns;
     const int64_t groups = is_dense(matrix) ? 0 : int64_t{full} * (matrix.columns / matrix.group);
     values = padded(int8 ? numbers : numbers * static_cast<int64_t>(sizeof(float)));
-    scales = int8 ? padded(groups * static_cast<int64_t>(sizeof(float))) : 0;
+    const int64_t scaled = int8 ? numbers / rounded_together(matrix) : 0;
+    scales = padded(scaled * static_cast<int64_t>(sizeof(float)));
     sums = padded(groups * static_cast<int64_t>(sizeof(float)));
   }
 };
@@ -52,54 +53,56 @@ static inline size_t prepare_size(const Matrix& matrix, int rows, bool int8) {
   return static_cast<size_t>(sizes.values + sizes.scales + sizes.sums + 64);
 }
 
-/* Below it 127 / the largest number may be infinite: a group of such numbers counts as zeros. */
+/* Below it 127 / the largest number may be infinite: such numbers count as zeros. */
 constexpr float TINY = 0x1p-110f;
 
-/* Round a group to int8: its scale, and d times the sum of what it was rounded to. Numbers that are
- * not finite make the scale so, and with it the result. */
-static inline void quantize_group(const float* x, int group, int8_t* out, float* scale,
-                                  float* sum) {
-  F most = zero(), differences = zero();
-  for (int i = 0; i < group; i += 16) {
-    const F part = abs(load(x + i));
-    most = max(most, part);
-    differences = differences + (part - part);
+/* Scales with which a row's numbers fit int8; 0 where all are tiny. One number that is not finite
+ * makes all scales NaN, and with them the row's results. */
+template <int TOGETHER>
+static inline void int8_scales(const float* x, int columns, float* scales) {
+  F differences = zero();
+  for (int k = 0; k < columns; k += TOGETHER) {
+    F most = zero();
+    for (int i = k; i < k + TOGETHER; i += 16) {
+      const F part = load(x + i);
+      most = max(most, abs(part));
+      differences = differences + (part - part);
+    }
+    const float largest = highest(most);
+    scales[k / TOGETHER] = largest > TINY ? largest * (1.0f / 127) : 0;
   }
-  const bool finite = ISA::sum(differences) == 0;
-  const float largest = highest(most);
-  if (!finite || !(largest > TINY)) {
-    memset(out, 0, static_cast<size_t>(group));
-    *scale = *sum = finite ? 0 : float_of(0x7fc00000);
-    return;
-  }
-  const F inverse = set(127 / largest);
+  if (sum(differences) == 0) return;
+  for (int i = 0; i < columns / TOGETHER; i++) scales[i] = float_of(0x7fc00000);
+}
+
+/* Round numbers to int8 with a scale; adds what they stand for to `sum`. */
+template <int COUNT>
+COWMLX_INLINE void quantize_together(const float* x, float scale, int8_t* out, F& sum) {
+  const F inverse = set(scale > 0 ? 1 / scale : 0);
   I total = zero_words();
-  for (int i = 0; i < group; i += 16) {
+  for (int i = 0; i < COUNT; i += 16) {
     const I rounded = round(load(x + i) * inverse);
     total = total + rounded;
     store_bytes(out + i, rounded);
   }
-  *scale = largest / 127;
-  *sum = *scale * ISA::sum(convert(total));
-}
-
-/* The low halves of four words of 16 bits. */
-COWMLX_INLINE uint32_t low_bytes(uint64_t words) {
-  words &= 0x00ff00ff00ff00ff;
-  words = (words | words >> 8) & 0x0000ffff0000ffff;
-  return static_cast<uint32_t>(words | words >> 16);
+  sum = fma(convert(total), set(scale), sum);
 }
 
 /* Put a group's bytes where they meet the parts of the weights' words (int8_tile): four by four,
  * `pitch` bytes apart. */
 static inline void place_group(int bits, int group, const int8_t* from, int8_t* out, int pitch) {
   if (bits == 4) {
-    for (int i = 0; i < group; i += 8, out += 2 * pitch) {
-      uint64_t eight;
-      memcpy(&eight, from + i, sizeof eight);
-      const uint32_t even = low_bytes(eight), odd = low_bytes(eight >> 8);
-      memcpy(out, &even, sizeof even);
-      memcpy(out + pitch, &odd, sizeof odd);
+    using Pairs [[gnu::vector_size(16)]] = uint16_t;
+    using Bytes [[gnu::vector_size(8)]] = uint8_t;
+    for (int i = 0; i < group; i += 16, out += 4 * pitch) {
+      Pairs pairs;
+      memcpy(&pairs, from + i, sizeof pairs);
+      const Bytes even = __builtin_convertvector(pairs & 255, Bytes);
+      const Bytes odd = __builtin_convertvector(pairs >> 8, Bytes);
+      memcpy(out, &even, 4);
+      memcpy(out + pitch, &odd, 4);
+      memcpy(out + 2 * pitch, reinterpret_cast<const char*>(&even) + 4, 4);
+      memcpy(out + 3 * pitch, reinterpret_cast<const char*>(&odd) + 4, 4);
     }
   } else if (bits == 2) {
     for (int i = 0; i < group; i += 16, out += 4 * pitch)
@@ -109,14 +112,20 @@ static inline void place_group(int bits, int group, const int8_t* from, int8_t* 
   }
 }
 
-static inline void prepare_int8(const Matrix& matrix, const float* x, int row, int width,
-                                int8_t* values, float* scales, float* sums) {
+template <bool AFFINE>
+static void prepare_int8(const Matrix& matrix, const float* x, int row, int width, int8_t* values,
+                         float* scales, float* sums) {
+  constexpr int TOGETHER = rounded_together(AFFINE);
   const int group = matrix.group, groups = matrix.columns / group;
   int8_t rounded[128];
   int8_t* out = values + int64_t{row / width} * width * matrix.columns + row % width * 4;
+  float* scale = scales + int64_t{row} * (matrix.columns / TOGETHER);
+  int8_scales<TOGETHER>(x, matrix.columns, scale);
   for (int g = 0; g < groups; g++, out += group * width) {
-    const int64_t at = int64_t{row} * groups + g;
-    quantize_group(x + g * group, group, rounded, scales + at, sums + at);
+    F sum = zero();
+    for (int i = 0; i < group; i += TOGETHER)
+      quantize_together<TOGETHER>(x + g * group + i, *scale++, rounded + i, sum);
+    sums[int64_t{row} * groups + g] = ISA::sum(sum);
     place_group(matrix.bits, group, rounded, out, 4 * width);
   }
 }
@@ -149,8 +158,9 @@ static inline void prepare(const Matrix& matrix, const float* x, int64_t stride,
   *out = Prepared{rows, matrix.columns, int8, nullptr, nullptr, scales, sums};
   if (int8) {
     auto* values = reinterpret_cast<int8_t*>(place);
+    const auto of_row = matrix.format == Format::Affine ? prepare_int8<true> : prepare_int8<false>;
     for (int row = 0; row < rows; row++)
-      prepare_int8(matrix, x + row * stride, row, width, values, scales, sums);
+      of_row(matrix, x + row * stride, row, width, values, scales, sums);
     out->quantized = values;
     return;
   }

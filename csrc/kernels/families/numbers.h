@@ -52,11 +52,21 @@ struct AffineCode : Packing<BITS> {
 
   template <int J>
   static COWMLX_MEMBER F value(const I* words, F table) {
-    if constexpr (BITS == 4)
+    if constexpr (NUMBERS_BY_SHIFTS && Packing<BITS>::EVEN)
+      return less_middle<J>(words[0] ^ set_word(MIDDLE * (0xffffffff / ((1u << BITS) - 1))));
+    else if constexpr (BITS == 4)
       return lookup(table, shift_right<4 * J>(words[0]));
     else /* the last bits of 2^23 + number */
       return as_floats(Packing<BITS>::template number<J>(words) | set_word(0x4b000000)) -
              set(0x1p23f + MIDDLE);
+  }
+
+  /* Number J less MIDDLE: with their first bits turned over, numbers have a sign. */
+  template <int J>
+  static COWMLX_MEMBER F less_middle(I turned) {
+    constexpr int ABOVE = 32 - BITS * (J + 1);
+    if constexpr (ABOVE > 0) turned = shift_left<ABOVE>(turned);
+    return convert(shift_right_signed<32 - BITS>(turned));
   }
 
   static COWMLX_MEMBER F table() {
@@ -117,13 +127,9 @@ COWMLX_INLINE float byte_scale(Format format, uint8_t byte) {
   }
 }
 
-/* 16 scales or biases. */
-COWMLX_INLINE F load_scales(const void* p, int64_t at, Format format, Scalar type) {
-  if (type == Scalar::BFloat16) return load_bfloat16(static_cast<const uint16_t*>(p) + at);
-  if (type == Scalar::Float16) return load_float16(static_cast<const uint16_t*>(p) + at);
-  if (type == Scalar::Float32) return load(static_cast<const float*>(p) + at);
+/* 16 scales of one byte. */
+COWMLX_INLINE F load_byte_scales(const uint8_t* bytes, Format format) {
   float scales[LANES];
-  const uint8_t* bytes = static_cast<const uint8_t*>(p) + at;
   /* A loop for each format, which the compiler makes vectors of. */
   switch (format) {
 #define DECODE(NAME, MODE, BITS, GROUP, CODE, SCALE)                                   \
@@ -136,6 +142,23 @@ COWMLX_INLINE F load_scales(const void* p, int64_t at, Format format, Scalar typ
       return zero();
   }
   return load(scales);
+}
+
+/* 16 scales or biases of each of B blocks, `next` apart. */
+template <int B>
+COWMLX_INLINE void load_scales(const void* p, int64_t at, int64_t next, Format format, Scalar type,
+                               F (&to)[B]) {
+  const auto* halves = static_cast<const uint16_t*>(p) + at;
+  if (type == Scalar::BFloat16) {
+    for (int b = 0; b < B; b++) to[b] = load_bfloat16(halves + b * next);
+  } else if (type == Scalar::Float16) {
+    for (int b = 0; b < B; b++) to[b] = load_float16(halves + b * next);
+  } else if (type == Scalar::Float32) {
+    for (int b = 0; b < B; b++) to[b] = load(static_cast<const float*>(p) + at + b * next);
+  } else {
+    for (int b = 0; b < B; b++)
+      to[b] = load_byte_scales(static_cast<const uint8_t*>(p) + at + b * next, format);
+  }
 }
 
 }  // namespace cowmlx::ISA

@@ -1,19 +1,25 @@
 /* Products of prepared rows with a matrix, a kind of tile for each format, and the matrix's rows as
- * numbers. Where COWMLX_EXACT_ELSEWHERE is defined, the including file has its own
- * exact_product(). */
+ * numbers. Where COWMLX_BASE is defined, that table has the exact products. */
 #pragma once
 
 #include "tiles.h"
 
 namespace cowmlx::ISA {
 
-#ifndef COWMLX_EXACT_ELSEWHERE
+#ifdef COWMLX_BASE
 
-/* Formats as one type each, with a function `tile<M, B>(task, row, block)`. Rare ones have fewer
- * tiles, for the sake of the library's size. */
+static void exact_product(const Task& task, int from, int to, int row) {
+  COWMLX_BASE.product(task.matrix, task.prepared, from, to, row, task.row_end, task.y, task.stride);
+}
+
+#else
+
+/* Formats as one type each, with a function `tile<M, B>(task, row, block)`, where B is ONE_ROW for
+ * one row. Rare ones have fewer tiles, for the sake of the library's size. */
 template <class T, Format FORMAT>
 struct Dense {
   static constexpr bool RARE = false, INTEGER = false;
+  static constexpr int ONE_ROW = STEP;
 
   template <int M, int B>
   static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
@@ -26,6 +32,7 @@ struct Dense {
 template <class Code, bool IS_RARE>
 struct Exact {
   static constexpr bool RARE = IS_RARE, INTEGER = false;
+  static constexpr int ONE_ROW = RARE ? 1 : MANY_REGISTERS ? STEP : 2;
 
   template <int M, int B>
   static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
@@ -73,12 +80,14 @@ static inline void exact_product(const Task& task, int from, int to, int row) {
 template <class Code, int BITS, bool IS_RARE>
 struct Int8 {
   static constexpr bool RARE = IS_RARE, INTEGER = true;
+  static constexpr int ONE_ROW = RARE ? 1 : MANY_REGISTERS || BITS == 8 ? STEP : 2;
 
   template <int M, int B>
   static COWMLX_MEMBER void tile(const Task& task, int row, int block) {
     const int64_t columns = task.matrix.columns, groups = task.groups();
+    const int64_t scales = columns / rounded_together(task.matrix);
     int8_tile<Code, BITS, M, B>(task.matrix, task.prepared.quantized + row * columns,
-                                WIDTH<M> * columns / 4, task.prepared.scales + row * groups,
+                                WIDTH<M> * columns / 4, task.prepared.scales + row * scales,
                                 task.prepared.sums + row * groups, block, task.from(row));
   }
 };

@@ -12,11 +12,11 @@ namespace cowmlx::ISA {
 template <int M>
 constexpr int WIDTH = M == 1 ? 1 : 4;
 
-/* What one row of activations asks for before it is needed: bytes of a block's weights, and groups
- * of its scales. Farther ahead, an AMD EPYC (Zen 4) forgets some of it again: of 4 bits, 16 lines
- * gave 33 GB/s and 6 gave 47. */
-constexpr int64_t AHEAD = 384;
-constexpr int64_t GROUPS_AHEAD = 2;
+/* What one row of activations asks for before it is needed: bytes of weights of all blocks beside
+ * each other, and groups of their scales. Farther ahead, an AMD EPYC (Zen 4) forgets some of it
+ * again: of 4 bits, 16 lines of each of four blocks gave 33 GB/s and 6 gave 47. */
+constexpr int64_t AHEAD = 1536;
+constexpr int64_t GROUPS_AHEAD = 8;
 
 /* Where a tile writes: the first `rows` of its rows. */
 struct Output {
@@ -52,10 +52,11 @@ COWMLX_INLINE const T* at(const T* x, int64_t run, int64_t k, int m) {
   return x + (m / WIDTH<M>)*run + k * WIDTH<M> + m % WIDTH<M>;
 }
 
-/* Ask for what stands at byte `at` of each of B blocks of `size` bytes; from their end on, of the
- * next B blocks. */
+/* Ask for what stands behind byte `at` of each of B blocks of `size` bytes; from their end on, of
+ * the next B blocks. */
 template <int B>
-COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t size) {
+COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t ahead, int64_t size) {
+  at += ahead / B;
   if (at >= size) at += (B - 1) * size;
   for (int b = 0; b < B; b++) prefetch(static_cast<const char*>(blocks) + b * size + at);
 }
@@ -64,10 +65,20 @@ COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t size) {
 template <int B, bool BIASED>
 COWMLX_INLINE void ask_for_scales(const Matrix& matrix, int block, int g, int groups) {
   const auto bytes = static_cast<int64_t>(LANES * size_of(matrix.scale_type));
-  const int64_t first = block * groups * bytes, at = (g + GROUPS_AHEAD) * bytes;
-  ask_for<B>(static_cast<const char*>(matrix.scales) + first, at, groups * bytes);
+  const int64_t first = block * groups * bytes, at = g * bytes, ahead = GROUPS_AHEAD * bytes;
+  ask_for<B>(static_cast<const char*>(matrix.scales) + first, at, ahead, groups * bytes);
   if constexpr (BIASED)
-    ask_for<B>(static_cast<const char*>(matrix.biases) + first, at, groups * bytes);
+    ask_for<B>(static_cast<const char*>(matrix.biases) + first, at, ahead, groups * bytes);
+}
+
+/* The scales of group g, and the biases if there are any. */
+template <int B, bool BIASED>
+COWMLX_INLINE void load_group(const Matrix& matrix, int block, int g, int groups, F (&scale)[B],
+                              F (&bias)[B]) {
+  const int64_t next = int64_t{groups} * LANES, at = block * next + int64_t{g} * LANES;
+  load_scales(matrix.scales, at, next, matrix.format, matrix.scale_type, scale);
+  if constexpr (BIASED)
+    load_scales(matrix.biases, at, next, matrix.format, matrix.scale_type, bias);
 }
 
 template <class T>
@@ -75,7 +86,7 @@ COWMLX_INLINE F dense_numbers(const T* p, Format format) {
   if constexpr (sizeof(T) == 4)
     return load(p);
   else
-    return format == Format::BFloat16 ? load_bfloat16(p) : load_float16(p);
+    return format == Format::BFloat16 ? load_bfloat16_apart(p) : load_float16(p);
 }
 
 template <class T, Format FORMAT, int M, int B>
@@ -93,13 +104,16 @@ static void dense_tile(const Matrix& matrix, const float* x, int64_t run, int bl
       weight[b] = dense_numbers(w + b * next + int64_t{k} * LANES, FORMAT);
     if constexpr (M == 1) {
       constexpr auto NUMBERS = static_cast<int64_t>(LANES * sizeof(T));
-      ask_for<B>(w, k * NUMBERS + AHEAD, columns * NUMBERS);
+      ask_for<B>(w, k * NUMBERS, AHEAD, columns * NUMBERS);
     }
     for (int m = 0; m < M; m++) {
       const F value = set(*at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
     }
   }
+  if constexpr (FORMAT == Format::BFloat16)
+    for (int m = 0; m < M; m++)
+      for (int b = 0; b < B; b++) total[m][b] = in_order(total[m][b]);
   write(matrix, block, total, out);
 }
 
@@ -127,7 +141,7 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
           word[b][i] = load_words(w + (b * words + k / NUMBERS * WORDS + i) * LANES);
       if constexpr (M == 1)
         for (int i = 0; i < WORDS; i++)
-          ask_for<B>(w, (k / NUMBERS * WORDS + i) * WORD + AHEAD, words * WORD);
+          ask_for<B>(w, (k / NUMBERS * WORDS + i) * WORD, AHEAD, words * WORD);
       unrolled<NUMBERS>([&](auto j) __attribute__((always_inline)) {
         constexpr int J = decltype(j)::value;
         F value[B];
@@ -139,15 +153,14 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
       });
     }
     if constexpr (M == 1) ask_for_scales<B, Code::BIASED>(matrix, block, g, groups);
+    F scale[B], bias[B];
+    load_group<B, Code::BIASED>(matrix, block, g, groups, scale, bias);
     for (int b = 0; b < B; b++) {
-      const int64_t scale_at = (int64_t{block + b} * groups + g) * LANES;
-      const F scale = load_scales(matrix.scales, scale_at, matrix.format, matrix.scale_type);
-      for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], scale, total[m][b]);
+      for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], scale[b], total[m][b]);
       if constexpr (Code::BIASED) {
-        F bias = load_scales(matrix.biases, scale_at, matrix.format, matrix.scale_type);
-        bias = fma(scale, set(Code::MIDDLE), bias);
+        bias[b] = fma(scale[b], set(Code::MIDDLE), bias[b]);
         for (int m = 0; m < M; m++)
-          total[m][b] = fma(bias, set(sums[int64_t{m} * groups + g]), total[m][b]);
+          total[m][b] = fma(bias[b], set(sums[int64_t{m} * groups + g]), total[m][b]);
       }
     }
   }
@@ -184,59 +197,108 @@ COWMLX_INLINE I bytes_table() {
   return set_table(values);
 }
 
-/* Quantized weights and int8 activations: sums of a group are exact integers. */
+#ifdef COWMLX_PAIRS
+/* int8_products() of four rows and one block, eight numbers of each at a time. */
+template <class Code, int BITS>
+COWMLX_INLINE void paired_products(const uint32_t* w, I table, const uint32_t* x, int64_t step,
+                                   I (&part)[4][1]) {
+  constexpr int WORDS = Code::WORDS, PARTS = Code::NUMBERS / 4;
+  constexpr int UNITS = rounded_together(Code::BIASED) / 4;
+  w += step * WORDS * LANES;
+  x += step * PARTS * 4;
+  const auto weight = [&](auto u) __attribute__((always_inline)) {
+    constexpr int U = decltype(u)::value;
+    I word[WORDS];
+    for (int i = 0; i < WORDS; i++) word[i] = load_words(w + (U / PARTS * WORDS + i) * LANES);
+    return bytes<Code, BITS, U % PARTS>(word, table);
+  };
+  Pairs sums = zero_pairs();
+  unrolled<UNITS / 2>([&](auto pair) __attribute__((always_inline)) {
+    constexpr int U = 2 * decltype(pair)::value;
+    add_products(sums, weight(Constant<U>{}), weight(Constant<U + 1>{}), x + U * 4);
+  });
+  for (int m = 0; m < 4; m++) part[m][0] = sums_of(sums, m);
+}
+#endif
+
+/* Sums of products of int8 numbers, of as many as are rounded together, from step `step` on. */
+template <class Code, int BITS, int M, int B>
+COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, const uint32_t* x,
+                                 int64_t run, int64_t step, I (&part)[M][B]) {
+  constexpr int WORDS = Code::WORDS, PARTS = Code::NUMBERS / 4;
+  constexpr int TOGETHER = rounded_together(Code::BIASED), STEPS = TOGETHER / Code::NUMBERS;
+#ifdef COWMLX_PAIRS
+  if constexpr (M == 4 && B == 1) return paired_products<Code, BITS>(w, table, x, step, part);
+#endif
+  for (int m = 0; m < M; m++)
+    for (int b = 0; b < B; b++) part[m][b] = zero_words();
+  const auto add = [&](int64_t here) __attribute__((always_inline)) {
+    I word[B][WORDS];
+    for (int b = 0; b < B; b++)
+      for (int i = 0; i < WORDS; i++)
+        word[b][i] = load_words(w + (b * words + here * WORDS + i) * LANES);
+    if constexpr (M == 1)
+      for (int i = 0; i < WORDS; i++) ask_for<B>(w, (here * WORDS + i) * WORD, AHEAD, words * WORD);
+    unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
+      constexpr int P = decltype(p)::value;
+      I weight[B];
+      for (int b = 0; b < B; b++) weight[b] = bytes<Code, BITS, P>(word[b], table);
+      for (int m = 0; m < M; m++) {
+        const I number = broadcast(at<M>(x, run, here * PARTS + P, m));
+        for (int b = 0; b < B; b++)
+          part[m][b] = BITS == 8  ? dot4_wide(part[m][b], weight[b], number)
+                       : BITS > 4 ? dot4(part[m][b], weight[b], number)
+                                  : dot4_few(part[m][b], weight[b], number);
+      }
+    });
+  };
+  if constexpr (DOT4_IS_ONE)
+    unrolled<STEPS>([&](auto s) __attribute__((always_inline)) { add(step + decltype(s)::value); });
+  else
+    for (int s = 0; s < STEPS; s++) add(step + s);
+  if constexpr (BITS <= 4)
+    for (int m = 0; m < M; m++)
+      for (int b = 0; b < B; b++) part[m][b] = few(part[m][b]);
+}
+
+/* Quantized weights and int8 activations: sums of numbers rounded together are exact integers. */
 template <class Code, int BITS, int M, int B>
 static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const float* scales,
                       const float* sums, int block, const Output& out) {
-  constexpr int WORDS = Code::WORDS, NUMBERS = Code::NUMBERS, PARTS = NUMBERS / 4;
-  const int group = matrix.group, groups = matrix.columns / group;
-  const int64_t words = int64_t{matrix.columns} / NUMBERS * WORDS;
+  constexpr int TOGETHER = rounded_together(Code::BIASED), STEPS = TOGETHER / Code::NUMBERS;
+  const int groups = matrix.columns / matrix.group, parts = matrix.columns / TOGETHER;
+  const int64_t words = int64_t{matrix.columns} / Code::NUMBERS * Code::WORDS;
   const uint32_t* w = static_cast<const uint32_t*>(matrix.weight) + block * words * LANES;
   const auto* units = reinterpret_cast<const uint32_t*>(x);
   const I table = bytes_table<Code>();
   F total[M][B];
   for (int m = 0; m < M; m++)
     for (int b = 0; b < B; b++) total[m][b] = zero();
-  int64_t step = 0;
-  for (int g = 0; g < groups; g++) {
-    I part[M][B];
+  for (int g = 0, p = 0; g < groups; g++) {
+    F value[M][B];
     for (int m = 0; m < M; m++)
-      for (int b = 0; b < B; b++) part[m][b] = zero_words();
-    for (const int64_t end = step + group / NUMBERS; step < end; step++) {
-      I word[B][WORDS];
-      for (int b = 0; b < B; b++)
-        for (int i = 0; i < WORDS; i++)
-          word[b][i] = load_words(w + (b * words + step * WORDS + i) * LANES);
-      if constexpr (M == 1)
-        for (int i = 0; i < WORDS; i++)
-          ask_for<B>(w, (step * WORDS + i) * WORD + AHEAD, words * WORD);
-      unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
-        constexpr int P = decltype(p)::value;
-        I weight[B];
-        for (int b = 0; b < B; b++) weight[b] = bytes<Code, BITS, P>(word[b], table);
-        for (int m = 0; m < M; m++) {
-          const I number = broadcast(at<M>(units, run, step * PARTS + P, m));
-          for (int b = 0; b < B; b++)
-            part[m][b] = BITS == 8 ? dot4_wide(part[m][b], weight[b], number)
-                                   : dot4(part[m][b], weight[b], number);
-        }
-      });
+      for (int b = 0; b < B; b++) value[m][b] = zero();
+    for (const int end = p + matrix.group / TOGETHER; p < end; p++) {
+      I part[M][B];
+      int8_products<Code, BITS, M, B>(w, words, table, units, run, int64_t{p} * STEPS, part);
+      for (int m = 0; m < M; m++) {
+        const F scale = set(scales[int64_t{m} * parts + p]);
+        for (int b = 0; b < B; b++) value[m][b] = fma(convert(part[m][b]), scale, value[m][b]);
+      }
     }
     if constexpr (M == 1) ask_for_scales<B, Code::BIASED>(matrix, block, g, groups);
+    F scale[B], bias[B];
+    load_group<B, Code::BIASED>(matrix, block, g, groups, scale, bias);
     for (int b = 0; b < B; b++) {
-      const int64_t scale_at = (int64_t{block + b} * groups + g) * LANES;
-      F scale = load_scales(matrix.scales, scale_at, matrix.format, matrix.scale_type);
-      F bias;
-      if constexpr (Code::BIASED) {
-        bias = load_scales(matrix.biases, scale_at, matrix.format, matrix.scale_type);
-      } else { /* bytes are 2 w + 12 */
-        scale = scale * set(0.5f);
-        bias = scale * set(static_cast<float>(-E2M1_OFFSET));
+      if constexpr (!Code::BIASED) { /* bytes are 2 w + 12 */
+        scale[b] = scale[b] * set(0.5f);
+        bias[b] = scale[b] * set(static_cast<float>(-E2M1_OFFSET));
+      } else if constexpr (BITS == 8 && WIDE_MIDDLE != 0) {
+        bias[b] = fma(scale[b], set(WIDE_MIDDLE), bias[b]);
       }
-      for (int m = 0; m < M; m++) {
-        const F value = convert(part[m][b]) * set(scales[int64_t{m} * groups + g]);
-        total[m][b] = fma(bias, set(sums[int64_t{m} * groups + g]), fma(scale, value, total[m][b]));
-      }
+      for (int m = 0; m < M; m++)
+        total[m][b] = fma(bias[b], set(sums[int64_t{m} * groups + g]),
+                          fma(scale[b], value[m][b], total[m][b]));
     }
   }
   write(matrix, block, total, out);
@@ -278,14 +340,17 @@ static void product_of(const Task& task, int from, int to, int row) {
     const int end = block + STEP < to ? block + STEP : to;
     int r = row;
     if (task.prepared.rows == 1) {
-      blocks<Kind, 1, Kind::RARE ? 1 : STEP>(task, r, block, end);
+      blocks<Kind, 1, Kind::ONE_ROW>(task, r, block, end);
       continue;
     }
-    if constexpr (WIDE && !Kind::INTEGER) {
+    if constexpr (WIDE && Kind::INTEGER) {
+      for (; r + 4 < task.row_end; r += 8) blocks<Kind, 8, 1>(task, r, block, end);
+    } else if constexpr (WIDE) {
       for (; r + 12 <= task.row_end; r += 12) blocks<Kind, 12, 2>(task, r, block, end);
       for (; r + 4 < task.row_end; r += 8) blocks<Kind, 8, 2>(task, r, block, end);
     }
-    for (; r < task.row_end; r += 4) blocks<Kind, 4, WIDE ? 4 : 1>(task, r, block, end);
+    for (; r < task.row_end; r += 4)
+      blocks<Kind, 4, WIDE && !Kind::INTEGER ? 4 : 1>(task, r, block, end);
   }
 }
 

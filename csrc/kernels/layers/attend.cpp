@@ -7,8 +7,6 @@ namespace cowmlx {
 
 namespace {
 
-/* Queries of a prompt that one task attends for. */
-constexpr int QUERIES = 64;
 /* Multiplications below which handing work to another thread costs more than it saves. */
 constexpr int64_t SMALL_WORK = 1 << 15;
 

@@ -44,7 +44,7 @@ struct AttentionHalf {
 
 struct MLPHalf {
   Norm before, after;
-  Matrix gate, up, down;
+  Matrix gate, up, down; /* up: rows 0 where nothing is multiplied with the activation */
   Activation activation = Activation::Silu;
   float residual = 1;
 };
@@ -128,5 +128,33 @@ size_t scratch_size(const Layers&, const Step&);
 
 /* Take a step; x becomes the activations behind the last layer and norm. */
 void run(const Layers&, const Step&, void* scratch);
+
+/* Neighbouring texts of one length. */
+struct TextGroup {
+  int32_t start, texts, length; /* the first row; how many; rows of each */
+  const void* mask;             /* besides, [text][head][token][token] of a text, or null */
+  int64_t mask_strides[4];      /* in numbers */
+  bool mask_bool;
+};
+
+/* Encoder layers: every token of a text attends to all of it. Norms in front of a half are those of
+ * the halves; one behind it follows the sum, not what is added. Residuals, query norms, sinks and
+ * windows are not read. */
+struct Encoding {
+  const Table* table;
+  int32_t rows;             /* N, tokens of all texts */
+  float* x;                 /* (N, H): activations in, and out */
+  const int32_t* positions; /* (N,) of a token in its text */
+  const TextGroup* groups;
+  int32_t group_count;
+  const Angles* angles; /* one, or null */
+  int32_t workers;      /* there is scratch for so many */
+};
+
+/* Bytes of scratch for an encoding. */
+size_t scratch_size(const Layers&, const Encoding&);
+
+/* x becomes the activations behind the last layer. */
+void encode(const Layers&, const Encoding&, void* scratch);
 
 }  // namespace cowmlx

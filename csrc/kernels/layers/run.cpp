@@ -62,9 +62,6 @@ struct Buffers {
   }
 };
 
-/* For products that nothing precedes or follows. */
-constexpr auto NOTHING = [](auto...) {};
-
 class Pass {
  public:
   Pass(const Layers& net, const Step& step, Buffers& buffers)
@@ -179,20 +176,20 @@ class Pass {
   }
 
   void mlp(const MLPHalf& p, const Slab& part) {
-    const int inner = p.gate.rows;
+    const int inner = p.gate.rows, count = p.up.rows ? 2 : 1;
     const Product products[2] = {{&p.gate, b_.gate, inner}, {&p.up, b_.up, inner}};
     const auto gate = [&](int from, int to, int row, int row_end) {
       for (; row < row_end; row++) {
         float* gate = b_.gate + int64_t{row} * inner + from;
-        const float* up = b_.up + int64_t{row} * inner + from;
+        const float* up = count > 1 ? b_.up + int64_t{row} * inner + from : nullptr;
         step_.table->gate(p.activation, gate, up, to - from, gate);
       }
     };
     if (p.gate.low || p.up.low) { /* which are added first */
-      normed_products(p.before, part, products, 2, true, NOTHING);
+      normed_products(p.before, part, products, count, true, NOTHING);
       rowwise(part.rows, [&](int row) { gate(0, inner, row, row + 1); });
     } else {
-      normed_products(p.before, part, products, 2, true, gate);
+      normed_products(p.before, part, products, count, true, gate);
     }
     const Product product{&p.down, b_.added, net_.width};
     const RowsOf rows{b_.gate, inner};

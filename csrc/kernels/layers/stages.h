@@ -37,6 +37,10 @@ class Arena {
 
 constexpr int SLAB_ROWS = 256; /* activations of so many rows stay in the cache between stages */
 constexpr int PART_ROWS = 64;
+constexpr int QUERIES = 64; /* that one task attends for */
+
+/* For products that nothing precedes or follows. */
+constexpr auto NOTHING = [](auto...) {};
 
 /* Rows [begin, begin + rows) in `parts` parts. All parts of more than SMALL_ROWS rows have more
  * than SMALL_ROWS themselves, so that all rows of a long prompt take the same path. */

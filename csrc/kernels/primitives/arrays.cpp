@@ -117,6 +117,7 @@ void Copy::run() const {
 }
 
 Takeover::Takeover(const Arrays& inputs, Arrays& outputs) : outputs_(outputs) {
+  taken_.reserve(outputs.size());
   /* Every output lists the inputs; they have no other owner if only one output holds them. */
   for (mx::array& output : outputs)
     if (&output.inputs() == &inputs)
@@ -125,7 +126,18 @@ Takeover::Takeover(const Arrays& inputs, Arrays& outputs) : outputs_(outputs) {
       output.inputs().clear();
 }
 
+Takeover::~Takeover() {
+  if (finished_) return;
+  for (const auto& [in, memory] : taken_) {
+    mx::array& from = (*inputs_)[in];
+    from.set_data(part_of(memory), from.data_size(), from.strides(), from.flags(), from.offset());
+  }
+  for (mx::array& output : outputs_)
+    if (&output.inputs() != inputs_) output.inputs() = *inputs_;
+}
+
 void Takeover::finish() {
+  finished_ = true;
   for (const mx::array& output : outputs_)
     if (output.is_tracer()) return;
   for (mx::array& output : outputs_) {
@@ -141,6 +153,7 @@ void Takeover::buffer(size_t in, size_t out) {
   mx::array& from = (*inputs_)[in];
   mx::array& to = outputs_[out];
   if (Memory memory = taken(from)) {
+    taken_.emplace_back(in, memory);
     to.set_data(part_of(memory), from.data_size(), from.strides(), from.flags(), from.offset());
     memory_.push_back(std::move(memory));
     return;

@@ -84,6 +84,12 @@ class Takeover {
   /* `inputs`: what eval_cpu was given. The output that has them stays as it is. */
   Takeover(const Arrays& inputs, Arrays& outputs);
 
+  /* Where the operation has failed, its outputs may be computed by another try: they have their
+   * inputs again, and these their buffers. */
+  ~Takeover();
+  Takeover(const Takeover&) = delete;
+  Takeover& operator=(const Takeover&) = delete;
+
   /* Once all outputs have data and nothing fails any more: they are evaluated. */
   void finish();
 
@@ -100,6 +106,8 @@ class Takeover {
  private:
   Arrays* inputs_ = nullptr;
   Arrays& outputs_;
+  bool finished_ = false;
+  std::vector<std::pair<size_t, Memory>> taken_; /* inputs without their buffers, and these */
   std::vector<Copy> copies_;
   std::vector<Memory> memory_;
 };

@@ -7,8 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
+#include <new>
+#include <stdexcept>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -17,9 +21,11 @@
 #include <nanobind/stl/vector.h>
 
 #include "mlx/array.h"
+#include "mlx/event.h"
 #include "mlx/ops.h"
 #include "mlx/primitives.h"
 #include "mlx/scheduler.h"
+#include "mlx/stream.h"
 #include "mlx/transforms.h"
 
 #include "primitives/operation.h"
@@ -48,6 +54,35 @@ constexpr std::chrono::microseconds CALL{4000}, YIELDS{100}, MIN_SLEEP{20}, MAX_
 constexpr std::array<std::string_view, 8> LONG = {"Cholesky", "Eig", "Eigh", "Inverse",
                                                   "LUF",      "QRF", "SVD",  "Matmul"};
 
+/* Arrays that were computed together with one that failed, by their ids; they are kept while anyone
+ * has them, so that no other array gets the id. mlx reports a failure once, and then takes all that
+ * was under way for computed. Used by the dispatch thread alone. */
+std::unordered_map<uintptr_t, mx::array>& spoiled() {
+  static auto& arrays = *new std::unordered_map<uintptr_t, mx::array>;
+  return arrays;
+}
+
+constexpr char SPOILED[] = "[cowmlx] an array was computed together with one that failed";
+
+void require_sound(const mx::array& array) {
+  if (!spoiled().empty() && spoiled().contains(array.id())) throw std::runtime_error(SPOILED);
+}
+
+bool is_sound(const mx::array& array) {
+  return spoiled().empty() || !spoiled().contains(array.id());
+}
+
+/* Operations that allocate memory while they compute. The others do so before they are started. */
+constexpr std::array<std::string_view, 9> ALLOCATING = {"Cholesky", "Eig", "Eigh", "Inverse", "LUF",
+                                                        "Load",     "QRF", "SVD",  "Sort"};
+
+/* Whether an exception is of an operation that could not be started, so that those before it are
+ * computed. */
+bool is_early(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         std::string_view(error.what()).starts_with("[malloc");
+}
+
 /* What an operation counts in a part. */
 size_t steps_of(const mx::array& array) {
   const size_t steps = FEW_PER_STEP * (2 + array.inputs().size());
@@ -60,9 +95,48 @@ size_t steps_of(const mx::array& array) {
 
 class Evaluation {
  public:
-  explicit Evaluation(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {}
+  explicit Evaluation(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {
+    std::erase_if(spoiled(), [](const auto& entry) { return entry.second.is_donatable(); });
+  }
 
   bool advance(bool waits) {
+    try {
+      return proceed(waits);
+    } catch (const std::exception& error) {
+      is_late_ = allocates_late_ || !is_early(error);
+      throw;
+    }
+  }
+
+  /* Decide about the arrays that were under way when this has failed. Where an operation could not
+   * be started, those before it are computed, but mlx has not signalled it. */
+  void settle(const std::vector<mx::array>& holders) {
+    for (const mx::Stream& stream : streams_) {
+      try {
+        mx::synchronize(stream);
+      } catch (const std::exception&) {
+        is_late_ = true;
+      }
+    }
+    std::unordered_set<uintptr_t> seen;
+    std::vector<mx::array> waiting(holders);
+    waiting.insert(waiting.end(), arrays_.begin(), arrays_.end());
+    while (!waiting.empty()) {
+      const mx::array array = std::move(waiting.back());
+      waiting.pop_back();
+      if (!seen.insert(array.id()).second) continue;
+      const bool is_lazy = array.status() == mx::array::Status::unscheduled;
+      if (is_lazy) waiting.insert(waiting.end(), array.inputs().begin(), array.inputs().end());
+      if (!visited_.contains(array.id())) continue;
+      if (is_lazy || !is_late_) array.attach_event(mx::Event{});
+      if (!is_lazy && !is_late_) array.set_status(mx::array::Status::available);
+      if (!is_lazy && is_late_) spoiled().emplace(array.id(), array);
+    }
+    arrays_.clear();
+  }
+
+ private:
+  bool proceed(bool waits) {
     const auto end = Clock::now() + CALL;
     auto progress = Clock::now();
     auto pause = MIN_SLEEP;
@@ -74,7 +148,10 @@ class Evaluation {
           pause = MIN_SLEEP;
           continue;
         }
-        if (is_computed()) return true;
+        if (is_computed()) {
+          for (const mx::Stream& stream : streams_) mx::scheduler::check_error(stream);
+          return true;
+        }
       }
       if (!waits) return false;
       if (Clock::now() - progress < YIELDS) {
@@ -87,7 +164,6 @@ class Evaluation {
     return false;
   }
 
- private:
   /* An array that is not started, and how many of its inputs are. */
   struct Place {
     mx::array array;
@@ -122,14 +198,17 @@ class Evaluation {
       }
       Place& place = path_.back();
       if (is_started(place.array)) { /* with a sibling, or by another call */
+        require_sound(place.array);
         path_.pop_back();
       } else if (place.inputs < place.array.inputs().size()) {
         const mx::array& input = place.array.inputs()[place.inputs++];
+        require_sound(input);
         if (!is_started(input)) path_.push_back({mx::array(input), 0});
       } else {
         const mx::array array = std::move(place.array);
         path_.pop_back();
         if (array.primitive().device() == mx::Device::cpu) steps += steps_of(array);
+        note(array);
         taken.insert(array.id());
         for (const mx::array& sibling : array.siblings()) taken.insert(sibling.id());
         for (const mx::array& input : array.inputs()) needed.insert(input.id());
@@ -138,6 +217,17 @@ class Evaluation {
     }
     std::erase_if(ends, [&](const mx::array& one) { return needed.contains(one.id()); });
     return ends;
+  }
+
+  void note(const mx::array& array) {
+    visited_.insert(array.id());
+    for (const mx::array& sibling : array.siblings()) visited_.insert(sibling.id());
+    const std::string_view name = array.primitive().name();
+    allocates_late_ |= std::find(ALLOCATING.begin(), ALLOCATING.end(), name) != ALLOCATING.end();
+    const mx::Stream stream = array.primitive().stream();
+    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
+      streams_.push_back(stream);
+    }
   }
 
   /* A part that is not the last gets a mark: an array that is computed after it and holds nothing
@@ -153,8 +243,12 @@ class Evaluation {
 
   std::vector<mx::array> arrays_;
   size_t next_ = 0;
-  std::vector<Place> path_;     /* from one of the arrays to what is started next */
-  std::deque<mx::array> parts_; /* under way, by their marks */
+  std::vector<Place> path_;               /* from one of the arrays to what is started next */
+  std::deque<mx::array> parts_;           /* under way, by their marks */
+  std::unordered_set<uintptr_t> visited_; /* ids of the arrays that were taken into a part */
+  std::vector<mx::Stream> streams_;       /* theirs */
+  bool allocates_late_ = false;           /* whether one of them may fail for memory late */
+  bool is_late_ = false; /* whether this has failed while it computed, not before */
 };
 
 }  // namespace
@@ -169,7 +263,16 @@ Args:
     waits: whether the rest of that time is waited for what was started.
 
 Returns:
-    whether all is computed.)");
+    whether all is computed.)")
+      .def("settle", &Evaluation::settle, "holders"_a, nb::call_guard<nb::gil_scoped_release>(),
+           R"(Decide, after a failure, about the arrays that were under way.
+
+Those that may not be computed raise an error from now on.
+
+Args:
+    holders: the arrays that others may read or compute with.)");
+  module.def("is_sound", &is_sound, "array"_a,
+             "Whether an array was not computed together with one that failed.");
 }
 
 }  // namespace cowmlx

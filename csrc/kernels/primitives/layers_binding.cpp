@@ -93,8 +93,10 @@ class Reader {
     half.gate = matrix(from, "gate");
     half.up = matrix(from, "up");
     half.down = matrix(from, "down");
-    if (half.gate.columns != width || half.down.rows != width || half.up.columns != width ||
-        half.down.columns != half.gate.rows || half.up.rows != half.gate.rows)
+    const bool gated = half.up.rows > 0;
+    if (half.gate.columns != width || half.down.rows != width ||
+        half.down.columns != half.gate.rows ||
+        (gated && (half.up.columns != width || half.up.rows != half.gate.rows)))
       refuse("the layers of an MLP do not fit each other");
     half.activation = activation_of(nb::cast<std::string>(from["activation"]));
     half.residual = nb::cast<float>(from["residual"]);

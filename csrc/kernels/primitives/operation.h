@@ -91,7 +91,9 @@ Activation activation_of(const std::string& name);
 
 void bind_adam(nb::module_& module);
 void bind_adopt(nb::module_& module);
+void bind_allocator(nb::module_& module);
 void bind_attention(nb::module_& module);
+void bind_encoder(nb::module_& module);
 void bind_evaluation(nb::module_& module);
 void bind_experts(nb::module_& module);
 void bind_layers(nb::module_& module);

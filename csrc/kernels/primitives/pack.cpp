@@ -1,5 +1,11 @@
-/* Matrices by blocks of 16 rows. */
+/* Matrices by blocks of 16 rows, made of arrays or read from files. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
+#include <memory>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -24,26 +30,40 @@ void in_large_pages(void* begin, size_t bytes) {
 void in_large_pages(void*, size_t) {} /* macOS has them for itself alone */
 #endif
 
-/* Write 16 rows of words (fewer in the last block) word after word, beside each other. */
+/* Write 16 rows of words word after word, beside each other. */
 template <class Word>
-void transpose(const Word* rows, int count, int words, Word* out) {
-  for (int word = 0; word < words; word++) {
+void transpose(const Word* rows, int words, Word* out) {
+  for (int word = 0; word < words; word++)
+    for (int lane = 0; lane < LANES; lane++)
+      out[word * int64_t{LANES} + lane] = rows[lane * int64_t{words} + word];
+}
+
+/* The same with fewer rows in the last block. */
+template <class Word>
+void transpose_some(const Word* rows, int count, int words, Word* out) {
+  for (int word = 0; word < words; word++)
     for (int lane = 0; lane < LANES; lane++)
       out[word * int64_t{LANES} + lane] =
           lane < count ? rows[lane * int64_t{words} + word] : Word{0};
-  }
 }
 
+/* Pack rows, the first of a block and all behind it, which lie behind each other. */
 template <class Word>
-void pack_blocks(const void* from, void* out, int rows, int words) {
-  const auto* matrix = static_cast<const Word*>(from);
-  auto* blocks = static_cast<Word*>(out);
-  parallel((rows + LANES - 1) / LANES, [&](int block) {
-    const int64_t first = int64_t{block} * LANES;
-    transpose(matrix + first * words, static_cast<int>(std::min<int64_t>(LANES, rows - first)),
-              words, blocks + first * words);
-  });
+void pack_rows(const void* from, void* out, int rows, int words) {
+  const auto* next = static_cast<const Word*>(from);
+  auto* block = static_cast<Word*>(out);
+  const int64_t step = int64_t{LANES} * words;
+  for (; rows >= LANES; rows -= LANES, next += step, block += step) transpose(next, words, block);
+  if (rows > 0) transpose_some(next, rows, words, block);
 }
+
+void pack_rows(const void* from, void* out, int rows, int words, size_t size) {
+  if (size == 4) pack_rows<uint32_t>(from, out, rows, words);
+  if (size == 2) pack_rows<uint16_t>(from, out, rows, words);
+  if (size == 1) pack_rows<uint8_t>(from, out, rows, words);
+}
+
+int blocks_of(int rows) { return (rows + LANES - 1) / LANES; }
 
 class Pack : public Operation {
  public:
@@ -55,22 +75,99 @@ class Pack : public Operation {
     encoder.dispatch([from = inputs[0].data<void>(), to = out.data<void>(),
                       rows = inputs[0].shape(0), words = inputs[0].shape(1),
                       size = inputs[0].itemsize()] {
-      if (size == 4) pack_blocks<uint32_t>(from, to, rows, words);
-      if (size == 2) pack_blocks<uint16_t>(from, to, rows, words);
-      if (size == 1) pack_blocks<uint8_t>(from, to, rows, words);
+      const size_t bytes = static_cast<size_t>(LANES) * static_cast<size_t>(words) * size;
+      parallel(blocks_of(rows), [&](int block) {
+        const size_t at = static_cast<size_t>(block) * bytes;
+        pack_rows(static_cast<const char*>(from) + at, static_cast<char*>(to) + at,
+                  std::min(LANES, rows - block * LANES), words, size);
+      });
     });
   }
 
   const char* name() const override { return "CowmlxPack"; }
 };
 
+/* A file that is open as long as something is to be read from it. */
+class StoredFile {
+ public:
+  explicit StoredFile(const std::string& path)
+      : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) throw std::runtime_error("[read] cannot open " + path);
+  }
+  ~StoredFile() { close(descriptor_); }
+  StoredFile(const StoredFile&) = delete;
+  StoredFile& operator=(const StoredFile&) = delete;
+
+  /* Whether there were so many bytes. */
+  bool read(char* to, size_t bytes, int64_t from) const {
+    while (bytes > 0) {
+      const ssize_t count = pread(descriptor_, to, bytes, static_cast<off_t>(from));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      to += count;
+      from += count;
+      bytes -= static_cast<size_t>(count);
+    }
+    return true;
+  }
+
+ private:
+  int descriptor_;
+};
+
+/* A matrix of a file, which is read some blocks at a time, so that there is no copy of it. */
+class PackStored : public Operation {
+ public:
+  PackStored(mx::Stream stream, std::shared_ptr<StoredFile> file, int64_t offset, int rows)
+      : Operation(stream), file_(std::move(file)), offset_(offset), rows_(rows) {}
+
+  /* Read at once: what a task throws would be lost. */
+  void eval_cpu(const Arrays&, mx::array& out) override {
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    in_large_pages(out.data<void>(), out.nbytes());
+    const size_t size = out.itemsize();
+    const int words = out.shape(1);
+    const int64_t row = static_cast<int64_t>(words) * static_cast<int64_t>(size);
+    const int blocks = static_cast<int>(std::max<int64_t>(1, READ_BYTES / (row * LANES)));
+    const int some = blocks * LANES, count = (rows_ + some - 1) / some, workers = threads();
+    const auto room = static_cast<size_t>(row) * static_cast<size_t>(std::min(some, rows_));
+    const std::unique_ptr<char[]> scratch(new char[room * static_cast<size_t>(workers)]);
+    std::atomic<bool> complete{true};
+    auto* to = static_cast<char*>(out.data<void>());
+    share(count, workers, [&](int index, int worker) {
+      const int first = index * some, rows = std::min(some, rows_ - first);
+      char* read = scratch.get() + room * static_cast<size_t>(worker);
+      if (!file_->read(read, static_cast<size_t>(row * rows), offset_ + row * first))
+        complete.store(false, std::memory_order_relaxed);
+      else
+        pack_rows(read, to + row * first, rows, words, size);
+    });
+    if (!complete.load()) throw std::runtime_error("[read] the file ends within a matrix");
+  }
+
+  const char* name() const override { return "CowmlxPackStored"; }
+
+ private:
+  static constexpr int64_t READ_BYTES = 256 << 10; /* that stay in a core's cache */
+  std::shared_ptr<StoredFile> file_;
+  int64_t offset_;
+  int rows_;
+};
+
+mx::array pack_stored(const std::shared_ptr<StoredFile>& file, int64_t offset, int rows, int words,
+                      mx::Dtype dtype) {
+  if (rows < 1 || words < 1 || offset < 0 || mx::size_of(dtype) > 4)
+    refuse("pack_stored takes a matrix of numbers of at most 32 bits, not empty");
+  return mx::array({blocks_of(rows), words, LANES}, dtype,
+                   std::make_shared<PackStored>(cpu_stream(), file, offset, rows), {});
+}
+
 mx::array pack(const mx::array& matrix) {
   const mx::Stream stream = cpu_stream();
   if (matrix.ndim() != 2 || matrix.size() == 0 || matrix.itemsize() > 4)
     refuse("pack takes a matrix of numbers of at most 32 bits, not empty");
-  const int blocks = (matrix.shape(0) + LANES - 1) / LANES;
-  return mx::array({blocks, matrix.shape(1), LANES}, matrix.dtype(), std::make_shared<Pack>(stream),
-                   {plain(matrix, stream)});
+  return mx::array({blocks_of(matrix.shape(0)), matrix.shape(1), LANES}, matrix.dtype(),
+                   std::make_shared<Pack>(stream), {plain(matrix, stream)});
 }
 
 }  // namespace
@@ -84,6 +181,16 @@ up with zeros.
 
 Raises:
     ValueError: it is no matrix, is empty, or of numbers wider than 32 bits.)");
+  nb::class_<StoredFile>(module, "StoredFile", "A file that matrices are read from.")
+      .def(nb::init<const std::string&>(), "path"_a);
+  module.def("pack_stored", pack_stored, "file"_a, "offset"_a, "rows"_a, "words"_a, "dtype"_a,
+             R"(What pack() makes of a matrix (rows, words) that lies in a file, lazily.
+
+No other copy of the matrix is made.
+
+Raises:
+    ValueError: it is empty, or of numbers wider than 32 bits.
+    RuntimeError: when it is computed: the file ends before it does.)");
 }
 
 }  // namespace cowmlx

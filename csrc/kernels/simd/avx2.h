@@ -1,5 +1,5 @@
-/* 16 lanes as two registers of AVX2, with FMA and F16C: lanes 0 … 7 and 8 … 15. portable.h says
- * what the functions mean. */
+/* 16 lanes as two registers of AVX2, with FMA and F16C (AVX-VNNI where the compiler's flags have
+ * it): lanes 0 … 7 and 8 … 15. portable.h says what the functions mean. */
 #pragma once
 
 #include <immintrin.h>
@@ -62,6 +62,17 @@ COWMLX_INLINE F load_bfloat16(const uint16_t* p, int n) {
   uint16_t copy[16] = {};
   memcpy(copy, p, static_cast<size_t>(n) * sizeof *p);
   return load_bfloat16(copy);
+}
+/* Even numbers in the lower lanes, odd ones in the upper: two operations fewer than in order. */
+COWMLX_INLINE F load_bfloat16_apart(const uint16_t* p) {
+  const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i odd = _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)), _mm256_castsi256_ps(odd)};
+}
+COWMLX_INLINE F in_order(F apart) {
+  const __m256 first = _mm256_unpacklo_ps(apart.low, apart.high);
+  const __m256 second = _mm256_unpackhi_ps(apart.low, apart.high);
+  return {_mm256_permute2f128_ps(first, second, 0x20), _mm256_permute2f128_ps(first, second, 0x31)};
 }
 COWMLX_INLINE void store_halves(uint16_t* p, __m256i halves, int n) {
   if (n == 16) {
@@ -208,6 +219,11 @@ template <int N>
 COWMLX_INLINE I shift_left(I a) {
   return {_mm256_slli_epi32(a.low, N), _mm256_slli_epi32(a.high, N)};
 }
+template <int N>
+COWMLX_INLINE I shift_right_signed(I a) {
+  return {_mm256_srai_epi32(a.low, N), _mm256_srai_epi32(a.high, N)};
+}
+constexpr bool NUMBERS_BY_SHIFTS = true;
 COWMLX_INLINE F convert(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 COWMLX_INLINE I round(F a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
 COWMLX_INLINE F as_floats(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
@@ -230,23 +246,51 @@ COWMLX_INLINE I set_table(const uint8_t* p) {
   return {table, table};
 }
 
+#ifdef __AVXVNNI__
+constexpr bool DOT4_IS_ONE = true;
+COWMLX_INLINE I dot4(I sum, I a, I b) {
+  return {_mm256_dpbusd_avx_epi32(sum.low, a.low, b.low),
+          _mm256_dpbusd_avx_epi32(sum.high, a.high, b.high)};
+}
+COWMLX_INLINE I dot4_few(I sum, I a, I b) { return dot4(sum, a, b); }
+COWMLX_INLINE I few(I sum) { return sum; }
+constexpr float WIDE_MIDDLE = 0;
+COWMLX_INLINE I dot4_wide(I sum, I a, I b) { return dot4(sum, a, b); }
+#else
+constexpr bool DOT4_IS_ONE = false;
+/* A sum is done before the next begins: GCC would take each step of many sums at the same time, and
+ * lacks registers for that. */
+COWMLX_INLINE __m256i in_turn(__m256i sum) {
+  asm volatile("" : "+x"(sum));
+  return sum;
+}
 /* Pairs of bytes up to 127 times bytes with sign fit 16 bits: 2 * 127 * 128 < 2^15. */
 COWMLX_INLINE __m256i dot4_half(__m256i sum, __m256i a, __m256i b) {
   const __m256i pairs = _mm256_maddubs_epi16(a, b);
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  return in_turn(_mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
 }
 COWMLX_INLINE I dot4(I sum, I a, I b) {
   return {dot4_half(sum.low, a.low, b.low), dot4_half(sum.high, a.high, b.high)};
 }
+/* Sums of 16 bits: half of 32 products with bytes up to 16 add up to 16 * 16 * 127 < 2^15. */
+COWMLX_INLINE I dot4_few(I sum, I a, I b) {
+  return {in_turn(_mm256_add_epi16(sum.low, _mm256_maddubs_epi16(a.low, b.low))),
+          in_turn(_mm256_add_epi16(sum.high, _mm256_maddubs_epi16(a.high, b.high)))};
+}
+COWMLX_INLINE I few(I sum) {
+  const __m256i one = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(sum.low, one), _mm256_madd_epi16(sum.high, one)};
+}
+/* a - 128 has a sign, which goes to b; 2 * 128 * 127 < 2^15. */
+constexpr float WIDE_MIDDLE = 128;
 COWMLX_INLINE __m256i dot4_wide_half(__m256i sum, __m256i a, __m256i b) {
-  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
-                                         _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
-  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+  const __m256i less = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
+  return dot4_half(sum, _mm256_abs_epi8(less), _mm256_sign_epi8(b, less));
 }
 COWMLX_INLINE I dot4_wide(I sum, I a, I b) {
   return {dot4_wide_half(sum.low, a.low, b.low), dot4_wide_half(sum.high, a.high, b.high)};
 }
+#endif
 
 COWMLX_INLINE void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);

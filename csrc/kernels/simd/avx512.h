@@ -48,6 +48,8 @@ COWMLX_INLINE F load_bfloat16(const uint16_t* p) {
 COWMLX_INLINE F load_bfloat16(const uint16_t* p, int n) {
   return widen_bfloat16(_mm256_maskz_loadu_epi16(first(n), p));
 }
+COWMLX_INLINE F load_bfloat16_apart(const uint16_t* p) { return load_bfloat16(p); }
+COWMLX_INLINE F in_order(F apart) { return apart; }
 COWMLX_INLINE void store_float16(uint16_t* p, F a, int n = 16) {
   _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -102,7 +104,13 @@ COWMLX_INLINE float highest(F a) {
 
 COWMLX_INLINE I set_word(uint32_t x) { return {_mm512_set1_epi32(static_cast<int>(x))}; }
 COWMLX_INLINE I zero_words() { return {_mm512_setzero_si512()}; }
-COWMLX_INLINE I load_words(const void* p) { return {_mm512_loadu_si512(p)}; }
+COWMLX_INLINE I load_words(const void* p) {
+  I words = {_mm512_loadu_si512(p)};
+#ifdef __AVX512VNNI__ /* GCC reads them again for each use; loads are what decoding runs out of */
+  __asm__("" : "+v"(words.v));
+#endif
+  return words;
+}
 COWMLX_INLINE void store_words(void* p, I a) { _mm512_storeu_si512(p, a.v); }
 COWMLX_INLINE I load_bytes(const uint8_t* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
@@ -132,6 +140,11 @@ template <int N>
 COWMLX_INLINE I shift_left(I a) {
   return {_mm512_slli_epi32(a.v, N)};
 }
+template <int N>
+COWMLX_INLINE I shift_right_signed(I a) {
+  return {_mm512_srai_epi32(a.v, N)};
+}
+constexpr bool NUMBERS_BY_SHIFTS = false;
 COWMLX_INLINE F convert(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 COWMLX_INLINE I round(F a) { return {_mm512_cvtps_epi32(a.v)}; }
 COWMLX_INLINE F as_floats(I a) { return {_mm512_castsi512_ps(a.v)}; }
@@ -143,19 +156,31 @@ COWMLX_INLINE I set_table(const uint8_t* p) {
 }
 
 #ifdef __AVX512VNNI__
+constexpr bool DOT4_IS_ONE = true;
 COWMLX_INLINE I dot4(I sum, I a, I b) { return {_mm512_dpbusd_epi32(sum.v, a.v, b.v)}; }
+COWMLX_INLINE I dot4_few(I sum, I a, I b) { return dot4(sum, a, b); }
+COWMLX_INLINE I few(I sum) { return sum; }
+constexpr float WIDE_MIDDLE = 0;
 COWMLX_INLINE I dot4_wide(I sum, I a, I b) { return dot4(sum, a, b); }
 #else
+constexpr bool DOT4_IS_ONE = false;
 /* Pairs of bytes up to 127 times bytes with sign fit 16 bits: 2 * 127 * 128 < 2^15. */
 COWMLX_INLINE I dot4(I sum, I a, I b) {
   __m512i pairs = _mm512_maddubs_epi16(a.v, b.v);
   return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
 }
+/* Sums of 16 bits: half of 32 products with bytes up to 16 add up to 16 * 16 * 127 < 2^15. */
+COWMLX_INLINE I dot4_few(I sum, I a, I b) {
+  return {_mm512_add_epi16(sum.v, _mm512_maddubs_epi16(a.v, b.v))};
+}
+COWMLX_INLINE I few(I sum) { return {_mm512_madd_epi16(sum.v, _mm512_set1_epi16(1))}; }
+/* a - 128 has a sign, which goes to b; 2 * 128 * 127 < 2^15. */
+constexpr float WIDE_MIDDLE = 128;
 COWMLX_INLINE I dot4_wide(I sum, I a, I b) {
-  __m512i even = _mm512_madd_epi16(_mm512_and_si512(a.v, _mm512_set1_epi16(255)),
-                                   _mm512_srai_epi16(_mm512_slli_epi16(b.v, 8), 8));
-  __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a.v, 8), _mm512_srai_epi16(b.v, 8));
-  return {_mm512_add_epi32(sum.v, _mm512_add_epi32(even, odd))};
+  const __m512i less = _mm512_xor_si512(a.v, _mm512_set1_epi8(-128));
+  const __mmask64 negative = _mm512_movepi8_mask(less);
+  const __m512i turned = _mm512_mask_sub_epi8(b.v, negative, _mm512_setzero_si512(), b.v);
+  return dot4(sum, {_mm512_abs_epi8(less)}, {turned});
 }
 #endif
 

@@ -1,5 +1,5 @@
-/* 16 lanes as four registers of NEON, with dot products (ARMv8.2). portable.h says what the
- * functions mean. */
+/* 16 lanes as four registers of NEON, with dot products (ARMv8.2; I8MM where the compiler's flags
+ * have it). portable.h says what the functions mean. */
 #pragma once
 
 #include <arm_neon.h>
@@ -62,6 +62,8 @@ COWMLX_INLINE F load_bfloat16(const uint16_t* p, int n) {
   memcpy(copy, p, static_cast<size_t>(n) * sizeof *p);
   return load_bfloat16(copy);
 }
+COWMLX_INLINE F load_bfloat16_apart(const uint16_t* p) { return load_bfloat16(p); }
+COWMLX_INLINE F in_order(F apart) { return apart; }
 COWMLX_INLINE void store_float16(uint16_t* p, F a, int n = 16) {
   uint16_t copy[16];
   COWMLX_EACH vst1_u16(copy + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.v[i])));
@@ -199,6 +201,12 @@ COWMLX_INLINE I shift_left(I a) {
   COWMLX_EACH a.v[i] = vshlq_n_u32(a.v[i], N);
   return a;
 }
+template <int N>
+COWMLX_INLINE I shift_right_signed(I a) {
+  COWMLX_EACH a.v[i] = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(a.v[i]), N));
+  return a;
+}
+constexpr bool NUMBERS_BY_SHIFTS = true;
 COWMLX_INLINE F convert(I a) {
   F r;
   COWMLX_EACH r.v[i] = vcvtq_f32_s32(vreinterpretq_s32_u32(a.v[i]));
@@ -244,19 +252,69 @@ COWMLX_INLINE I set_table(const uint8_t* p) {
   return r;
 }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+constexpr bool DOT4_IS_ONE = true;
+COWMLX_INLINE I dot4(I sum, I a, I b) {
+  COWMLX_EACH sum.v[i] = vreinterpretq_u32_s32(vusdotq_s32(
+      vreinterpretq_s32_u32(sum.v[i]), vreinterpretq_u8_u32(a.v[i]), vreinterpretq_s8_u32(b.v[i])));
+  return sum;
+}
+COWMLX_INLINE I dot4_few(I sum, I a, I b) { return dot4(sum, a, b); }
+COWMLX_INLINE I few(I sum) { return sum; }
+constexpr float WIDE_MIDDLE = 0;
+COWMLX_INLINE I dot4_wide(I sum, I a, I b) { return dot4(sum, a, b); }
+
+/* Sums of four rows of activations: of rows 2 i and 2 i + 1 with two lanes each. */
+#define COWMLX_PAIRS
+struct Pairs {
+  int32x4_t v[2][8];
+};
+COWMLX_INLINE Pairs zero_pairs() {
+  Pairs r;
+  for (auto& half : r.v)
+    for (int32x4_t& sum : half) sum = vdupq_n_s32(0);
+  return r;
+}
+/* Add products of eight bytes: of 16 lanes, four in `first` and four in `second`, and of four rows,
+ * which stand beside each other at x. */
+COWMLX_INLINE void add_products(Pairs& sums, I first, I second, const uint32_t* x) {
+  const uint32x4_t four = vld1q_u32(x), more = vld1q_u32(x + 4);
+  const int8x16_t rows[2] = {vreinterpretq_s8_u32(vzip1q_u32(four, more)),
+                             vreinterpretq_s8_u32(vzip2q_u32(four, more))};
+  COWMLX_EACH {
+    const uint8x16_t low = vreinterpretq_u8_u32(vzip1q_u32(first.v[i], second.v[i]));
+    const uint8x16_t high = vreinterpretq_u8_u32(vzip2q_u32(first.v[i], second.v[i]));
+    for (int half = 0; half < 2; half++) {
+      sums.v[half][2 * i] = vusmmlaq_s32(sums.v[half][2 * i], low, rows[half]);
+      sums.v[half][2 * i + 1] = vusmmlaq_s32(sums.v[half][2 * i + 1], high, rows[half]);
+    }
+  }
+}
+/* The sums of one row. */
+COWMLX_INLINE I sums_of(const Pairs& sums, int row) {
+  const auto& half = sums.v[row / 2];
+  I r;
+  COWMLX_EACH r.v[i] =
+      vreinterpretq_u32_s32(row % 2 == 0 ? vuzp1q_s32(half[2 * i], half[2 * i + 1])
+                                         : vuzp2q_s32(half[2 * i], half[2 * i + 1]));
+  return r;
+}
+#else
 COWMLX_INLINE int8x16_t signed_bytes(uint32x4_t a) { return vreinterpretq_s8_u32(a); }
 
+constexpr bool DOT4_IS_ONE = false;
 /* Bytes up to 127 are the same with and without sign. */
 COWMLX_INLINE I dot4(I sum, I a, I b) {
   COWMLX_EACH sum.v[i] = vreinterpretq_u32_s32(
       vdotq_s32(vreinterpretq_s32_u32(sum.v[i]), signed_bytes(a.v[i]), signed_bytes(b.v[i])));
   return sum;
 }
-/* a = (a - 128) + 64 + 64: each fits a byte with sign. */
-COWMLX_INLINE I dot4_wide(I sum, I a, I b) {
-  const I half = set_word(0x40404040);
-  return dot4(dot4(dot4(sum, a ^ set_word(0x80808080), b), half, b), half, b);
-}
+COWMLX_INLINE I dot4_few(I sum, I a, I b) { return dot4(sum, a, b); }
+COWMLX_INLINE I few(I sum) { return sum; }
+/* With the first bit turned over, a is a - 128 with a sign. */
+constexpr float WIDE_MIDDLE = 128;
+COWMLX_INLINE I dot4_wide(I sum, I a, I b) { return dot4(sum, a ^ set_word(0x80808080), b); }
+#endif
 
 COWMLX_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 

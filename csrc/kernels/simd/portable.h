@@ -57,6 +57,9 @@ COWMLX_INLINE F load_bfloat16(const uint16_t* p) {
   COWMLX_EACH r.v[i] = from_bfloat16(p[i]);
   return r;
 }
+/* The same with the numbers in the lanes that suit the set best; in_order() puts them right. */
+COWMLX_INLINE F load_bfloat16_apart(const uint16_t* p) { return load_bfloat16(p); }
+COWMLX_INLINE F in_order(F apart) { return apart; }
 COWMLX_INLINE F load_bfloat16(const uint16_t* p, int n) {
   F r;
   COWMLX_EACH r.v[i] = i < n ? from_bfloat16(p[i]) : 0;
@@ -190,6 +193,13 @@ COWMLX_INLINE I shift_left(I a) {
   a.v = a.v << N;
   return a;
 }
+template <int N>
+COWMLX_INLINE I shift_right_signed(I a) {
+  a.v = reinterpret_cast<Words>(reinterpret_cast<Integers>(a.v) >> N);
+  return a;
+}
+/* Whether two shifts and convert() make a float of a few bits of a word faster than lookup(). */
+constexpr bool NUMBERS_BY_SHIFTS = false;
 /* Words as signed integers. */
 COWMLX_INLINE F convert(I a) {
   return {__builtin_convertvector(reinterpret_cast<Integers>(a.v), Floats)};
@@ -221,8 +231,12 @@ COWMLX_INLINE I set_table(const uint8_t* p) {
   for (int i = 0; i < 4; i++) memcpy(reinterpret_cast<char*>(&r.v) + 16 * i, p, 16);
   return r;
 }
-/* In each lane: sum + a's 4 bytes without sign times b's 4 bytes with sign. dot4 takes bytes of a
- * up to 127, dot4_wide all. */
+/* In each lane: sum + a's 4 bytes without sign times b's 4 bytes with sign, which are no -128. dot4
+ * takes bytes of a up to 127; dot4_wide all, less WIDE_MIDDLE. dot4_few() adds to sums that few()
+ * makes integers of: 32 products with bytes of a up to 16, or 16 with bytes up to 32. DOT4_IS_ONE:
+ * one instruction, so that many dot4() beside each other pay. */
+constexpr bool DOT4_IS_ONE = false;
+constexpr float WIDE_MIDDLE = 0;
 template <int BYTE>
 COWMLX_INLINE Integers byte_products(I a, I b) {
   const auto left = reinterpret_cast<Integers>((a.v >> 8 * BYTE) & 255);
@@ -235,6 +249,8 @@ COWMLX_INLINE I dot4_wide(I sum, I a, I b) {
   return {sum.v + reinterpret_cast<Words>(low + high)};
 }
 COWMLX_INLINE I dot4(I sum, I a, I b) { return dot4_wide(sum, a, b); }
+COWMLX_INLINE I dot4_few(I sum, I a, I b) { return dot4(sum, a, b); }
+COWMLX_INLINE I few(I sum) { return sum; }
 
 COWMLX_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 

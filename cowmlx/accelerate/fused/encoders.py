@@ -1,0 +1,162 @@
+"""Encoder layers as one operation: described, proved on random activations, put in their places."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import mlx.core as mx
+
+from cowmlx import failures
+from cowmlx.accelerate import kernels, rope
+from cowmlx.accelerate.blocks import InBlocks
+from cowmlx.accelerate.fused import stand_in
+from cowmlx.accelerate.linear import InMatrix
+from cowmlx.modules import modules_of
+from cowmlx.networks.encoders.layers import (
+    MLP,
+    Attention,
+    Layer,
+    NormedFirst,
+    RotaryAttention,
+    Texts,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "silu")
+_LENGTHS = (3, 3, 5, 19)  # of the texts of the proof
+# Of the largest value: float32 rounds to 1e-7 of it, wrong parts to 1e-3.
+_TOLERANCE = 1e-4
+
+
+class Unknown(Exception):
+    """A layer that kernels do not have; the text says why."""
+
+
+class FusedEncoderLayer:
+    """One layer.
+
+    Args:
+        description: of its halves.
+        width: D.
+        angles: of its heads, or None.
+        int8: whether activations are rounded for products with quantized weights.
+    """
+
+    def __init__(
+        self, description: dict[str, Any], width: int, angles: rope.RoPETables | None, int8: bool
+    ) -> None:
+        self._module = kernels.module()
+        self._layers = self._module.make_layers(width, [description], int8, {})
+        self._angles = angles
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def take(
+        self, x: mx.array, texts: Texts, masks: Sequence[mx.array | None] | None = None
+    ) -> mx.array | None:
+        """Return what the layer gives, or None if this call is not one that it takes."""
+        own = [mask for mask in masks or () if mask is not None]
+        if x.dtype != mx.float32 or len(own) not in (0, len(texts.groups)):
+            return None
+        longest = max(group.length for group in texts.groups)
+        angles = [] if self._angles is None else self._angles.upto(longest)
+        made: mx.array = self._module.encode_layers(self._layers, x, texts.groups, angles, own)
+        return made
+
+
+def fuse(network: Any, int8: bool) -> tuple[int, Counter[str]]:
+    """Let kernels compute an encoder's layers; returns how many, and why others are not.
+
+    Args:
+        network: its weights in blocks (``cowmlx.accelerate.linear``) and read; changed in place.
+        int8: whether activations are rounded for products with quantized weights.
+    """
+    rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.int8]
+    for module in rounding:
+        module.int8 = False  # rounded activations prove nothing
+    fused, reasons = 0, Counter[str]()
+    try:
+        for layer in network.layers:
+            try:
+                stand_in.put(layer, None)
+                stand_in.put(layer, _proved(layer, int8))
+                fused += 1
+            except (Unknown, rope.UnsupportedRoPE) as why:
+                reasons[str(why)] += 1
+    finally:
+        for module in rounding:
+            module.int8 = True
+    return fused, reasons
+
+
+def _proved(layer: Any, int8: bool) -> FusedEncoderLayer:
+    """Return a layer as kernels compute it.
+
+    Raises:
+        Unknown: they do not, or do not give the same.
+        UnsupportedRoPE: its heads turn by no table.
+    """
+    description, width, angles = _described(layer)
+    x = mx.random.normal((sum(_LENGTHS), width), key=mx.random.key(9))
+    texts = Texts(_LENGTHS)
+    try:
+        expected = layer(x, texts)
+        made = FusedEncoderLayer(description, width, angles, int8=False).take(x, texts)
+        assert made is not None
+        error = mx.abs(made - expected).max() / mx.abs(expected).max()
+        same = bool((error < _TOLERANCE).item())
+    except ValueError as exc:
+        failures.reraise_shortage(exc)
+        raise Unknown(f"kernels refuse it: {exc}") from exc
+    if not same:
+        raise Unknown("kernels give other results")
+    return FusedEncoderLayer(description, width, angles, int8)
+
+
+def _described(layer: Any) -> tuple[dict[str, Any], int, rope.RoPETables | None]:
+    """Return the halves of a layer, its width, and the angles of its heads."""
+    if not isinstance(layer, (Layer, NormedFirst)):
+        raise Unknown(f"it is a {type(layer).__name__}")
+    attention, mlp = layer.attention, layer.mlp
+    if type(attention) not in (Attention, RotaryAttention):
+        raise Unknown(f"its attention is a {type(attention).__name__}")
+    if not isinstance(mlp, MLP) or mlp.activation.kind not in _ACTIVATIONS:
+        raise Unknown("its MLP is not one that kernels have")
+    angles = None
+    width = attention.query.columns if isinstance(attention.query, InMatrix) else 0
+    if isinstance(attention, RotaryAttention):
+        angles = rope.tables_of(attention.rope, width // attention.heads)
+    halves: dict[str, Any] = {
+        "attention": {
+            **{name: _matrix(attention, name) for name in ("query", "key", "value", "out")},
+            **{"heads": attention.heads, "groups": attention.heads, "norm_per_head": True},
+            **{"scale": attention.attend.scale, "soft_cap": 0.0, "residual": 1.0},
+            **{"window": 0, "place": 0, "table": -1 if angles is None else 0},
+            "turning": 0 if angles is None else angles.dims,
+            "traditional": angles is not None and angles.traditional,
+        },
+        "mlp": {
+            "gate": _matrix(mlp, "gate" if "gate" in mlp else "up"),
+            "up": _matrix(mlp, "up") if "gate" in mlp else None,
+            "down": _matrix(mlp, "down"),
+            **{"residual": 1.0, "activation": mlp.activation.kind},
+        },
+    }
+    place = "before" if isinstance(layer, NormedFirst) else "after"
+    for half, own in halves.items():
+        if f"{half}_norm" in layer:
+            norm = layer[f"{half}_norm"]
+            own[place] = ("layer", norm.get("weight"), norm.get("bias"), norm.eps)
+    return halves, width, angles
+
+
+def _matrix(module: Any, name: str) -> Any:
+    linear = module[name]
+    if not isinstance(linear, InMatrix):
+        raise Unknown(f"its {name} is a {type(linear).__name__}")
+    return linear.matrix()

@@ -1,0 +1,61 @@
+"""mlx on a CPU where there is no memory: an exception, and nothing is counted as taken."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+from numbers_of_kernels import DIM, identity, random
+from support.kernel_module import needed
+
+from cowmlx.accelerate import kernels
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+LARGE = 1 << 28  # elements of 4 bytes
+
+
+@contextmanager
+def short(more: int) -> Iterator[None]:
+    """The process may take so many bytes more."""
+    assert kernels.available()
+    mx.clear_cache()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_an_operation_without_memory_raises():
+    active = mx.get_active_memory()
+    with short(128 << 20):
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match=r"Unable to allocate 1073741824 bytes"):
+                mx.eval(mx.zeros([LARGE]))
+    assert mx.get_active_memory() == active
+    assert (mx.ones(3) * 2).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_step_without_memory_can_be_made_again(first):
+    """The cache that it would write into has its memory, though there is none for the other."""
+    columns = (64 << 20) // (4 * DIM)  # more than malloc keeps
+    keys, values = (mx.full((1, 1, columns, DIM), number) for number in (5.0, 7.0))
+    mx.eval(keys, values)
+    x = random((1, 3, DIM), "float32")
+    made = needed().step_layers(identity(), x, [0], [([0], [3], [0], False)], [], [keys, values])
+    del keys
+    for _ in range(2):
+        with short(16 << 20), pytest.raises(RuntimeError, match="Unable to allocate"):
+            mx.eval(made[first])
+    mx.eval(made[first])
+    assert made[1][0, 0, :3].tolist() == made[2][0, 0, :3].tolist() == x[0].tolist()
+    assert [mx.all(made[1][0, 0, 3:] == 5).item(), mx.all(made[2][0, 0, 3:] == 7).item()] == [1, 1]
+    assert mx.all(values == 7).item()
