@@ -1,0 +1,349 @@
+"""Images in the prompts of a model: the ids of their positions, and their embeddings.
+
+A ledger knows a position by an id outside every vocabulary, made of a hash of the pixels, the
+preprocessing and the position: common beginnings, forks and trims work on ids as they are. Hosts
+get a negative int32 for it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import OrderedDict
+from time import perf_counter
+from weakref import ref
+
+import mlx.core as mx
+
+from cowmlx.errors import BadState, InvalidArgument, OutOfMemory, Unsupported
+from cowmlx.failures import forget_frames
+from cowmlx.generated.defaults import MODEL
+from cowmlx.models.embedded import EmbeddedRow
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from cowmlx.models.embedded import TokenTable
+    from cowmlx.text.tokenizer import Tokenizer
+    from cowmlx.vision.image_encoders import ImageEncoder
+    from cowmlx.vision.pixels import Pixels
+
+    Reference = ref["Image"]
+
+HOST_IDS = range(-(1 << 31), -1)
+"""The ids of positions that hosts have."""
+_SLICE = 0.02  # seconds of a turn
+_HASH = re.compile("[0-9a-f]{32}")
+
+
+class Image:
+    """An image of a prompt. Its embeddings are computed once, when a network needs them.
+
+    Args:
+        encoder: the image encoder of the model.
+        key: that it is known by.
+        first: the host's id of its first position; those of the others follow downwards.
+        count: its positions.
+
+    Attributes:
+        pixels: the image, or None if a file named it by its hash.
+        rows: its embeddings (count, D), or None before they are computed.
+    """
+
+    def __init__(self, encoder: ImageEncoder, key: str, first: int, count: int) -> None:
+        self._encoder = encoder
+        self.key, self.first, self.count = key, first, count
+        self.pixels: Pixels | None = None
+        self.both_ways = encoder.both_ways
+        self.rows: mx.array | None = None
+        self._steps: Generator[None, None, mx.array] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pixels and the embeddings."""
+        parts = self.pixels, self.rows
+        return sum(part.nbytes for part in parts if part is not None)
+
+    def advance(self) -> bool:
+        """Compute the embeddings for a while; false if they are there.
+
+        Raises:
+            BadState: there are no pixels.
+        """
+        if self.rows is not None:
+            return False
+        if self._steps is None:
+            if self.pixels is None:
+                raise BadState(
+                    "an image of the prompt is known by the hash in a saved context alone; give "
+                    "the messages with the image once more"
+                )
+            self._steps = self._encoder.steps(self.pixels)
+        began = perf_counter()
+        try:
+            while perf_counter() - began < _SLICE:
+                next(self._steps)
+        except StopIteration as stop:
+            self.rows, self._steps = stop.value, None
+        except BaseException:
+            self._steps = None  # from the beginning, if it is tried again
+            raise
+        return True
+
+
+class PlacedImage:
+    """An image in the prompts of one network.
+
+    Attributes:
+        image: the image.
+        table: of the network.
+    """
+
+    def __init__(self, image: Image, table: TokenTable) -> None:
+        self.image, self.table = image, table
+
+    @property
+    def values(self) -> mx.array:
+        """Its embeddings, which must have been computed."""
+        assert self.image.rows is not None
+        return self.image.rows
+
+
+class ImagePosition(EmbeddedRow):
+    """The id of a position of an image."""
+
+    rows: PlacedImage  # type: ignore[assignment]
+
+    @property
+    def image(self) -> Image:
+        """The image."""
+        return self.rows.image
+
+    @property
+    def host_id(self) -> int:
+        """The id that hosts have."""
+        return self.rows.image.first - self.index
+
+
+class ImageStore:
+    """The images of a model's prompts.
+
+    Keeps the embeddings of those that were used last; others live as long as a ledger has them.
+
+    Args:
+        encoder: the image encoder of the model.
+        capacity: bytes of pixels and embeddings that are kept. The last image always is.
+    """
+
+    def __init__(self, encoder: ImageEncoder, capacity: int = MODEL["media_cache"]) -> None:
+        self.encoder, self.capacity = encoder, capacity
+        self._recent: OrderedDict[str, Image] = OrderedDict()
+        self._begins: list[int] = []  # of the images' ids, without their signs, in order
+        self._known: list[Reference] = []
+        self._by_key: dict[str, Reference] = {}
+        self._next = -HOST_IDS[-1]
+
+    def image_of(self, pixels: Pixels) -> Image:
+        """Return the image of pixels.
+
+        Raises:
+            OutOfMemory: there are no more ids.
+        """
+        count = self.encoder.positions(pixels.width, pixels.height)
+        image = self._known_as(self._key(pixels.hash), count)
+        image.pixels = pixels
+        self.keep(image)
+        return image
+
+    def image_of_hash(self, key: str, count: int) -> Image | None:
+        """Return the image of an earlier one's key; None if that was seen in another way.
+
+        Raises:
+            OutOfMemory: there are no more ids.
+        """
+        name, _, digits = key.rpartition(" ")
+        if name != self.encoder.key or not _HASH.fullmatch(digits) or not 0 < count < 1 << 20:
+            return None
+        image = self._known_as(key, count)
+        return image if image.count == count else None
+
+    def _key(self, digits: str) -> str:
+        return f"{self.encoder.key} {digits}"
+
+    def _known_as(self, key: str, count: int) -> Image:
+        known = self._by_key.get(key)
+        image = None if known is None else known()
+        if image is None:
+            if self._next + count > 1 << 31:
+                raise OutOfMemory("this model has seen too many images; load it again")
+            image = Image(self.encoder, key, -self._next, count)
+            self._forget_dead()
+            self._begins.append(self._next)
+            self._known.append(ref(image))
+            self._by_key[key] = self._known[-1]
+            self._next += count
+        return image
+
+    def keep(self, image: Image) -> None:
+        """Note that an image is used, and give up those that were not used for longest."""
+        self._recent[image.key] = image
+        self._recent.move_to_end(image.key)
+        held = sum(each.nbytes for each in self._recent.values())
+        while held > self.capacity and len(self._recent) > 1:
+            _, dropped = self._recent.popitem(last=False)
+            held -= dropped.nbytes
+
+    def find(self, host_id: int) -> tuple[Image, int] | None:
+        """Return the image and the position of a host's id; None if the image is gone."""
+        at = bisect_right(self._begins, -host_id) - 1
+        image = self._known[at]() if at >= 0 else None
+        if image is None or -host_id - self._begins[at] >= image.count:
+            return None
+        return image, -host_id - self._begins[at]
+
+    def _forget_dead(self) -> None:
+        alive = [at for at, each in enumerate(self._known) if each() is not None]
+        if 2 * len(alive) >= len(self._known):
+            return
+        self._begins = [self._begins[at] for at in alive]
+        self._known = [self._known[at] for at in alive]
+        self._by_key = {key: each for key, each in self._by_key.items() if each() is not None}
+
+
+class NoImages:
+    """Why a model with a vision tower takes no images.
+
+    Attributes:
+        error: says so.
+    """
+
+    def __init__(self, error: Unsupported) -> None:
+        self.error = error
+
+
+def images_of(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> ImageStore | NoImages:
+    """Return what a model has for images, whose config has a part about them."""
+    from cowmlx.vision.image_encoders import open_encoder
+
+    try:
+        return ImageStore(open_encoder(path, config, tokenizer))
+    except Unsupported as error:
+        forget_frames(error)
+        return NoImages(error)
+
+
+def positions_of(image: Image, table: TokenTable) -> list[ImagePosition]:
+    """Return the ids of an image's positions."""
+    placed = PlacedImage(image, table)
+    key = image.key.encode()
+    return [
+        ImagePosition.of(placed, at, key + at.to_bytes(8))  # type: ignore[arg-type,misc]
+        for at in range(image.count)
+    ]
+
+
+def with_positions(tokens: list[int], store: ImageStore | None, table: TokenTable) -> list[int]:
+    """Return tokens with the ids of positions in place of those that hosts have.
+
+    Raises:
+        InvalidArgument: an image is gone, or not all of it is there.
+    """
+    made: list[int] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        if isinstance(token, EmbeddedRow) or token not in HOST_IDS:
+            made.append(token)
+            at += 1
+            continue
+        found = None if store is None else store.find(token)
+        if found is None:
+            raise InvalidArgument(
+                f"tokens[{at}] is {token}, which is no position of an image that is there; make "
+                "the prompt again with model_chat_prompt",
+                argument=f"tokens[{at}]",
+                value=token,
+            )
+        image = found[0]
+        if tokens[at : at + image.count] != list(range(image.first, image.first - image.count, -1)):
+            accepted = f"{image.first} to {image.first - image.count + 1}"
+            raise InvalidArgument(
+                f"tokens[{at}] is {token}: the positions of an image must follow each other, "
+                f"{accepted}",
+                argument=f"tokens[{at}]",
+                value=token,
+                accepted=accepted,
+            )
+        made += positions_of(image, table)
+        at += image.count
+    return made
+
+
+def whole(tokens: list[int]) -> list[int]:
+    """Return tokens without images of which a part is missing."""
+    if min(tokens, default=0) >= 0:
+        return tokens
+    kept: list[int] = []
+    at = 0
+    while at < len(tokens):
+        run = _run(tokens, at)
+        token = tokens[at]
+        if not isinstance(token, ImagePosition) or len(run) == token.image.count:
+            kept += run
+        at += len(run)
+    return kept
+
+
+def _run(tokens: list[int], at: int) -> list[int]:
+    """Return the token at a place, and the following ones of the same image."""
+    first, end = tokens[at], at + 1
+    if isinstance(first, ImagePosition):
+        most = min(len(tokens), at + first.image.count - first.index)
+        while end < most:
+            token = tokens[end]
+            if not isinstance(token, ImagePosition) or token.host_id != first.host_id - end + at:
+                break
+            end += 1
+    return tokens[at:end]
+
+
+def saved_images(tokens: list[int]) -> list[tuple[int, int, str]]:
+    """Return the images among tokens for a file: place, positions and key of each."""
+    return [
+        (at, token.image.count, token.image.key)
+        for at, token in enumerate(tokens)
+        if isinstance(token, ImagePosition) and token.index == 0
+    ]
+
+
+def with_saved_images(
+    tokens: list[int], saved: list[Any], store: ImageStore, table: TokenTable
+) -> list[int] | None:
+    """Return tokens of a file with the images that it names; None if these do not fit."""
+    made = list(tokens)
+    for entry in saved:
+        if not isinstance(entry, list) or len(entry) != 3:
+            return None
+        at, count, key = entry
+        if type(at) is not int or type(count) is not int or not isinstance(key, str):
+            return None
+        image = store.image_of_hash(key, count)
+        if image is None or at < 0 or made[at : at + count] != [-1] * count:
+            return None
+        made[at : at + count] = positions_of(image, table)
+    return (
+        None if any(token < 0 and not isinstance(token, ImagePosition) for token in made) else made
+    )
+
+
+def info_of(images: ImageStore | NoImages | None) -> dict[str, Any] | None:
+    """Return what ``model_info`` reports of images."""
+    if images is None:
+        return None
+    if isinstance(images, NoImages):
+        return {"why_not": str(images.error)}
+    from cowmlx.vision.pixels import MAX_PIXELS
+
+    return {"why_not": None, "max_pixels": MAX_PIXELS, **images.encoder.info()}

@@ -1,0 +1,100 @@
+"""The images in messages: handles, and files as data: URLs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.generated.constants import KIND_MEDIA
+from cowmlx.text.chat_messages import wrong_type
+from cowmlx.text.chat_options import Pictures
+from cowmlx.text.tokenizer import finished
+from cowmlx.vision.pixels import pixels_steps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.handles import HandleTable
+    from cowmlx.models.images import Image, ImageStore
+    from cowmlx.vision.pixels import Pixels
+
+_SHOWN = 60  # characters of a URL in a message
+
+
+def taken(
+    store: ImageStore, messages: list[Any], handles: HandleTable
+) -> tuple[list[Any], Pictures | None]:
+    """Return messages whose image parts say nothing but their type, and the images.
+
+    Args:
+        store: of the model.
+        messages: as hosts give them.
+        handles: of open images.
+
+    Raises:
+        InvalidArgument: a part is malformed.
+        UnknownHandle: a handle is not open.
+        NotFound, BadFormat: a file cannot be decoded.
+    """
+    images: list[Image] = []
+    made = []
+    for index, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            parts = []
+            for number, part in enumerate(content):
+                pixels = _pixels(part, f"messages[{index}].content[{number}]", handles)
+                if pixels is not None:
+                    images.append(store.image_of(pixels))
+                parts.append(part if pixels is None else {"type": "image"})
+            message = {**message, "content": parts}
+        made.append(message)
+    if not images:
+        return messages, None
+    ids = [list(range(image.first, image.first - image.count, -1)) for image in images]
+    return made, Pictures(store.encoder.written, ids, images)
+
+
+def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:
+    """Return the pixels of an image part; None of another part."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "image":
+        handle = part.get("media")
+        if handle is None:
+            raise InvalidArgument(
+                f"{where}.media is missing: the handle of an image",
+                reason="missing",
+                argument=f"{where}.media",
+            )
+        if isinstance(handle, bool) or not isinstance(handle, int):
+            raise wrong_type(f"{where}.media", "the handle of an image", handle)
+        return handles.get(KIND_MEDIA, handle)  # type: ignore[return-value]
+    if kind != "image_url":
+        return None
+    value = part.get("image_url")
+    url = value.get("url") if isinstance(value, dict) else value
+    if not isinstance(url, str):
+        raise wrong_type(f"{where}.image_url.url", "a string", url)
+    return _decoded(url, f"{where}.image_url.url")
+
+
+def _decoded(url: str, where: str) -> Pixels:
+    head, comma, data = url.partition(",")
+    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
+        raise InvalidArgument(
+            f"{where} is {url[:_SHOWN]!r}, must be data:image/...;base64,...: nothing is read from "
+            "networks or files",
+            argument=where,
+            value=url[:_SHOWN],
+            accepted="data:image/...;base64,...",
+        )
+    try:
+        file = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument(f"{where} is not base64: {error}", argument=where) from None
+    from cowmlx.vision import decoding
+
+    pixels, size = decoding.decode(memoryview(file))
+    return finished(pixels_steps(pixels, memoryview(pixels), size))

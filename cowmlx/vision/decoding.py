@@ -1,0 +1,125 @@
+"""Encoded images to pixels, by Pillow, which is optional, within bounds."""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+
+from cowmlx import failures
+from cowmlx.errors import BadFormat, InvalidArgument, NotFound
+from cowmlx.vision.pixels import MAX_PIXELS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+_ACCEPTED = "PNG, JPEG, WebP, BMP or GIF"
+_ORIENTATION = 0x0112  # of EXIF
+_CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+
+
+def available() -> bool:
+    """Whether encoded images can be decoded."""
+    from importlib.util import find_spec
+
+    return "PIL" in sys.modules or find_spec("PIL") is not None
+
+
+def decode(file: memoryview) -> tuple[bytes, tuple[int, int, int]]:
+    """Decode a file.
+
+    Returns:
+        the pixels, and height, width and channels.
+
+    Raises:
+        NotFound: there is no Pillow.
+        BadFormat: it is no image of a known format, or damaged.
+        InvalidArgument: it has too many pixels.
+    """
+    image = _opened(file)
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise InvalidArgument(
+            f"bytes is an image of {width} x {height}: {width * height} pixels, which can be at "
+            f"most {MAX_PIXELS}",
+            reason="limit_exceeded",
+            argument="bytes",
+            needed=width * height,
+            limit=MAX_PIXELS,
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image.seek(0)
+            image.load()
+            turned = _turned(image)
+            plain = _plain(turned)
+            return plain.tobytes(), (plain.height, plain.width, _CHANNELS[plain.mode])
+    except Exception as error:  # Pillow raises OSError, SyntaxError, struct.error and others
+        raise _damaged(error) from error
+
+
+def _opened(file: memoryview) -> Any:
+    """Read the header of an image."""
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ModuleNotFoundError as error:
+        raise NotFound(
+            f"the Python in {sys.prefix} has no package 'pillow', which decodes images; install "
+            "cowmlx[images] there, or hand over pixels by media_from_pixels",
+            reason="package_not_found",
+            package="pillow",
+        ) from error
+    except ImportError as error:
+        raise failures.of_import(error, "pillow") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images: they are bounded here
+            return Image.open(io.BytesIO(file), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        raise BadFormat(
+            f"bytes is no image, or damaged; it can be {_ACCEPTED}", file="bytes"
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise InvalidArgument(
+            f"bytes is an image of more than {MAX_PIXELS} pixels",
+            reason="limit_exceeded",
+            argument="bytes",
+            limit=MAX_PIXELS,
+        ) from error
+    except Exception as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> BadFormat:
+    """Return the error of a damaged file; raises where memory is short instead."""
+    if not isinstance(error, OSError) or error.errno is not None:  # Pillow's own has none
+        failures.reraise_shortage(error)
+    text = str(error)[:200] or type(error).__name__
+    return BadFormat(f"bytes is a damaged image: {text}", file="bytes")
+
+
+def _turned(image: Any) -> Any:
+    """Turn an image as its EXIF orientation says; one that is damaged says nothing."""
+    from PIL import ImageOps
+
+    try:
+        orientation = image.getexif().get(_ORIENTATION, 1)
+    except Exception as error:
+        _damaged(error)
+        return image
+    return image if orientation not in range(2, 9) else ImageOps.exif_transpose(image)
+
+
+def _plain(image: Any) -> Any:
+    """Return an image in grey, RGB or RGBA of 8 bits."""
+    if image.mode in _CHANNELS:
+        return image
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips them
+        return image.point(lambda value: value / 256).convert("L")
+    alpha = image.mode in ("LA", "PA", "La", "RGBa") or "transparency" in image.info
+    return image.convert("RGBA" if alpha else "RGB")

@@ -1,0 +1,65 @@
+"""Image encoders, one for each family of models, opened from a folder's config."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from cowmlx.errors import Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, Protocol
+
+    import mlx.core as mx
+
+    from cowmlx.text.image_places import Written
+    from cowmlx.text.tokenizer import Tokenizer
+    from cowmlx.vision.pixels import Pixels
+
+    class ImageEncoder(Protocol):
+        """Turns the images of a family's models into embeddings."""
+
+        both_ways: bool
+        """Whether the positions of an image attend to each other both ways."""
+        key: str
+        """A text that is equal where equal pixels give equal embeddings."""
+        written: Written
+        """How prompts have images."""
+
+        def positions(self, width: int, height: int) -> int:
+            """Return how many positions an image has."""
+
+        def tokens(self, width: int, height: int) -> int:
+            """Return the same with the tokens around the image."""
+
+        def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
+            """Return the rows (N, D) of an image, yielding between bounded parts.
+
+            Rows are what the network's table of embeddings would give.
+            """
+
+        def info(self) -> dict[str, Any]:
+            """Return what ``model_info`` reports of it."""
+
+
+FAMILIES = {"gemma3": ("cowmlx.vision.gemma3", "Gemma3ImageEncoder")}
+
+
+def open_encoder(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> ImageEncoder:
+    """Return the encoder of a model whose config has a part about images.
+
+    Raises:
+        Unsupported: the family is not known here, or its config is not.
+        BadFormat, InputOutput: a file is malformed, or cannot be read.
+    """
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise Unsupported(
+            f"a {family} model is used without its vision tower; those of {', '.join(FAMILIES)} "
+            "take images",
+            value=str(family),
+        )
+    module, name = FAMILIES[family]
+    encoder: ImageEncoder = getattr(import_module(module), name)(path, config, tokenizer)
+    return encoder

@@ -1,0 +1,100 @@
+"""Towers from folders: options of a config, and weights under the names of Hugging Face."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.accelerate.device import prepare_for_device
+from cowmlx.errors import Unsupported
+from cowmlx.folders import weights
+from cowmlx.generated import constants
+from cowmlx.vision.siglip import SiglipOptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_CONV_AXES = 4
+
+
+def vision_options(config: dict[str, Any]) -> SiglipOptions:
+    """Return the sizes of a SigLIP tower, whose defaults are those of transformers.
+
+    Raises:
+        Unsupported: they make no tower.
+    """
+    defaults = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+    defaults |= {"intermediate_size": 3072, "patch_size": 16, "image_size": 224}
+    sizes = [config.get(name, own) for name, own in defaults.items()]
+    eps, kind = config.get("layer_norm_eps", 1e-6), config.get("hidden_act", "gelu_pytorch_tanh")
+    if (
+        not all(isinstance(size, int) and 0 < size <= 1 << 16 for size in sizes)
+        or not isinstance(eps, float)
+        or kind not in _ACTIVATIONS
+        or config.get("num_channels", 3) != 3
+        or config.get("model_type", "siglip_vision_model") != "siglip_vision_model"
+    ):
+        raise Unsupported("config.json: vision_config is of no tower that is known here")
+    dims, layers, heads, mlp, patch, image = sizes
+    if dims % heads or image % patch:
+        raise Unsupported("config.json: the sizes of vision_config do not fit each other")
+    return SiglipOptions(dims, layers, heads, mlp, patch, image, eps, _ACTIVATIONS[kind])
+
+
+def load_steps(
+    tower: Module, path: str, config: dict[str, Any], places: dict[str, str]
+) -> Generator[None, None, None]:
+    """Read a tower's weights and put them into the form of the device, in bounded parts.
+
+    Args:
+        tower: takes them.
+        path: the folder.
+        config: of the folder, for the format of quantized weights.
+        places: parts of the names that are stored, and what they are in ``tower``.
+
+    Raises:
+        NotFound, BadFormat, InputOutput, OutOfMemory: as for a model's load.
+    """
+    files = weights.shards(path)
+    first = {name.partition(".")[0] for name in places if not name.startswith(".")}
+    found: dict[str, mx.array] = {}
+    for name, array in weights.read(files).items():
+        name = name.removeprefix("model.")
+        if name.partition(".")[0] not in first:
+            continue
+        for old, new in places.items():
+            name = name.replace(old, new)
+        found[name] = _flat(array)
+    _quantize(tower, found, config)
+    weights.assign(tower, found, path)
+    prepare_for_device(tower, constants.ACTIVATIONS_EXACT)
+    for _ in weights.evaluate(tower, path):
+        yield
+
+
+def _flat(array: mx.array) -> mx.array:
+    """Return a convolution's weight as that of a linear layer over patches (p, p, channels)."""
+    if array.ndim != _CONV_AXES:
+        return array
+    if array.shape[-1] != 3:  # as torch has it
+        array = array.transpose(0, 2, 3, 1)
+    return array.reshape(array.shape[0], -1)
+
+
+def _quantize(tower: Module, found: dict[str, mx.array], config: dict[str, Any]) -> None:
+    from mlx.nn.layers.quantized import quantize
+
+    settings = config.get("quantization")
+    if not isinstance(settings, dict) or not any(name.endswith(".scales") for name in found):
+        return
+    quantize(
+        tower,
+        int(settings.get("group_size", 64)),
+        int(settings.get("bits", 4)),
+        mode=settings.get("mode", "affine"),
+        class_predicate=lambda name, _: f"{name}.scales" in found,
+    )

@@ -1,0 +1,419 @@
+"""A tiny Gemma 3 with images, beside transformers with torch, and beside itself."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from ctypes import byref, c_int32
+
+import numpy as np
+import pytest
+from driver import delivered
+from PIL import Image
+from support import tiny_vision_models
+from support.async_calls import begin
+from support.library import StatusError
+from support.paths import ROOT
+from support.signatures import (
+    ECANCELED,
+    EFORMAT,
+    EHANDLE,
+    EINVAL,
+    ESTATE,
+    EUNSUPPORTED,
+    OVERFLOW_ROLL,
+)
+
+RECORDED = ROOT / "tests/fixtures/images/gemma3.npz"
+COUNT = 8
+FIRST = tiny_vision_models.POSITIONS
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return dict(np.load(RECORDED))
+
+
+@pytest.fixture(scope="module")
+def seer(lib, tmp_path_factory):
+    model = lib.load(tiny_vision_models.make(tmp_path_factory.mktemp("vision")))
+    yield model
+    lib.free_model(model)
+
+
+@pytest.fixture
+def media(lib):
+    """Opens images of arrays (H, W, C)."""
+    opened = []
+
+    def media(array):
+        height, width, channels = array.shape
+        out = c_int32()
+        data = np.ascontiguousarray(array).ctypes.data
+        call = lib.c.cow_mlx_media_from_pixels
+        lib.check(call(data, width, height, channels, width * channels, byref(out)))
+        opened.append(out.value)
+        return out.value
+
+    yield media
+    for handle in opened:
+        lib.c.cow_mlx_media_free(handle)
+
+
+def said(*parts):
+    """A message of a user, of texts and handles of images."""
+    content = [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image", "media": part}
+        for part in parts
+    ]
+    return [{"role": "user", "content": content}]
+
+
+def images_of(tokens):
+    """The runs of positions of images in a prompt, each a list of ids."""
+    found, last = [], 0
+    for token in tokens:
+        if token < 0:
+            if last != token + 1 or not found:
+                found.append([])
+            found[-1].append(token)
+        last = token
+    return found
+
+
+def logits(lib, context):
+    return np.array(lib.logits(context))
+
+
+def begun(lib, context, tokens, **params):
+    lib.begin(context, tokens, max_tokens=0, **params)
+    return logits(lib, context)
+
+
+def refused(status, call, *arguments, **options):
+    with pytest.raises(StatusError) as error:
+        call(*arguments, **options)
+    assert error.value.status == status, error.value
+    return error.value.message
+
+
+@pytest.fixture
+def prompt(lib, seer, media, recorded):
+    """The recorded prompt, with hosts' ids in the places of images."""
+    images = [
+        images_of(lib.chat_prompt(seer, said(media(recorded[name]))))[0]
+        for name in ("first", "second")
+    ]
+    tokens = recorded["tokens"].tolist()
+    soft = lib.info(seer)["vocabulary_size"] - 2
+    rest = iter([token for image in images for token in image])
+    return [next(rest) if token == soft else token for token in tokens]
+
+
+def test_logits_are_those_of_transformers(lib, seer, open_context, prompt, recorded):
+    last = len(recorded["logits"])
+    for count in range(6):  # the tokens behind the last image
+        context = open_context(seer, share_prefix=False)
+        found = begun(lib, context, prompt[: len(prompt) - count])
+        expected = recorded["logits"][last - 1 - count]
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_each_decoded_token_is_that_of_the_whole_prompt(lib, seer, open_context, prompt):
+    context = open_context(seer)
+    lib.begin(context, prompt, max_tokens=COUNT)
+    tokens = delivered(lib.drain(context))
+    assert len(tokens) == COUNT
+    for count in range(1, COUNT):
+        fresh = open_context(seer, share_prefix=False)
+        found = begun(lib, fresh, [*prompt, *tokens[:count]])
+        assert int(found.argmax()) == tokens[count]
+
+
+def test_a_prompt_has_the_tokens_that_model_info_tells(lib, seer, media, recorded):
+    info = lib.info(seer)["images"]
+    assert info["why_not"] is None
+    assert (info["width"], info["height"]) == (tiny_vision_models.SIDE, tiny_vision_models.SIDE)
+    tokens = lib.chat_prompt(seer, said("a", media(recorded["first"]), "b"))
+    [image] = images_of(tokens)
+    assert image == list(range(image[0], image[0] - FIRST, -1))
+    without = lib.chat_prompt(seer, said("a", "b"))
+    assert len(tokens) - len(without) == pytest.approx(info["tokens"], abs=2)  # merges of text
+
+
+def test_media_tokens_are_those_of_a_prompt(lib, seer, calf):
+    out = c_int32(-7)
+    call = lib.c.cow_mlx_model_media_tokens
+    for size in ((1, 1), (4000, 30), (8192, 8192)):
+        lib.check(call(seer, *size, 0, byref(out)))
+        assert out.value == lib.info(seer)["images"]["tokens"]
+    for width, height, detail in ((0, 1, 0), (1, -1, 0), (1, 1, 1), (2**31 - 1, 2**31 - 1, 0)):
+        refused(
+            EINVAL, lambda *given: lib.check(call(*given)), seer, width, height, detail, byref(out)
+        )
+    refused(EUNSUPPORTED, lambda *given: lib.check(call(*given)), calf, 1, 1, 0, byref(out))
+
+
+def test_equal_pixels_have_equal_ids_and_others_do_not(lib, seer, media, recorded):
+    one, other = recorded["first"], recorded["first"].copy()
+    other[0, 0, 0] ^= 1
+    tokens = lib.chat_prompt(seer, said(media(one), media(other), media(one)))
+    first, second, third = images_of(tokens)
+    assert first == third
+    assert not set(first) & set(second)
+    assert images_of(lib.chat_prompt(seer, said(media(one)))) == [first]
+
+
+def test_a_data_url_is_the_image_that_it_encodes(lib, seer, media, recorded):
+    out = io.BytesIO()
+    Image.fromarray(recorded["first"]).save(out, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+    part = {"type": "image_url", "image_url": {"url": url}}
+    tokens = lib.chat_prompt(seer, [{"role": "user", "content": [part]}])
+    assert tokens == lib.chat_prompt(seer, said(media(recorded["first"])))
+    for bad in ("https://example.com/a.png", "file:///etc/passwd", "a.png", "data:image/png,abc"):
+        part = {"type": "image_url", "image_url": {"url": bad}}
+        message = refused(EINVAL, lib.chat_prompt, seer, [{"role": "user", "content": [part]}])
+        assert bad in message
+        assert "messages[0].content[0].image_url.url" in message
+
+
+def test_bad_parts_are_refused_by_name(lib, seer, media, recorded, calf):
+    handle = media(recorded["first"])
+    cases = [
+        ({"type": "image"}, EINVAL, "messages[0].content[0].media is missing"),
+        ({"type": "image", "media": "7"}, EINVAL, "messages[0].content[0].media"),
+        ({"type": "image", "media": True}, EINVAL, "messages[0].content[0].media"),
+        ({"type": "image", "media": 0}, EHANDLE, "0 is not an open media"),
+        ({"type": "image", "media": 2**70}, EHANDLE, "is not an open media"),
+        ({"type": "image", "media": seer}, EHANDLE, "is not an open media"),
+        ({"type": "image_url", "image_url": {"url": 7}}, EINVAL, "image_url.url"),
+        ({"type": "video", "media": handle}, EUNSUPPORTED, "video"),
+    ]
+    for part, status, text in cases:
+        message = refused(status, lib.chat_prompt, seer, [{"role": "user", "content": [part]}])
+        assert text in message
+    message = refused(EUNSUPPORTED, lib.chat_prompt, calf, said(handle))
+    assert "takes text only" in message
+    assert lib.info(calf)["images"] is None
+
+
+def test_ids_of_no_image_are_refused(lib, seer, open_context, prompt):
+    context = open_context(seer)
+    at = next(at for at, token in enumerate(prompt) if token < 0)
+    broken = prompt[:at] + prompt[at + 1 :]
+    assert "follow each other" in refused(EINVAL, lib.begin, context, broken)
+    for token in (-2000000, -(2**31)):
+        message = refused(EINVAL, lib.begin, context, [1, token, 2])
+        assert f"tokens[1] is {token}" in message
+    assert "tokens[1] is -1" in refused(EINVAL, lib.begin, context, [1, -1])
+    message = refused(EUNSUPPORTED, lib.begin, context, prompt, draft_tokens=2)
+    assert "images" in message
+
+
+def test_texts_of_marks_stay_text(lib, seer, media, recorded):
+    handle = media(recorded["first"])
+    for role in ("user", "assistant"):
+        marks = " ".join(tiny_vision_models.MARKS)
+        messages = [{"role": role, "content": marks}, *said(handle)]
+        tokens = lib.chat_prompt(seer, messages)
+        assert len(images_of(tokens)) == 1
+        soft = lib.info(seer)["vocabulary_size"] - 2
+        assert soft not in tokens
+
+
+def test_chunks_contexts_and_batches_agree(lib, seer, open_context, prompt):
+    """A prompt behind a shared beginning, a fork, a checkpoint, and beside texts: as alone."""
+    alone = open_context(seer, share_prefix=False)
+    lib.begin(alone, prompt, max_tokens=COUNT)
+    expected = delivered(lib.drain(alone))
+    first = open_context(seer, share_prefix=True)
+    lib.begin(first, prompt[:-3], max_tokens=0)
+    checkpoint = lib.checkpoint(first)
+    fork = lib.fork(first)
+    shared, text = open_context(seer, share_prefix=True), open_context(seer)
+    for context in (first, fork, shared):
+        lib.begin(context, prompt, max_tokens=COUNT)
+        assert delivered(lib.drain(context)) == expected
+        assert lib.info(context)["reused"] >= len(prompt) - 4
+    lib.free(fork)
+    lib.rewind(first, checkpoint)
+    assert lib.tokens(first) == prompt[:-3]
+    lib.begin(first, prompt, max_tokens=COUNT)
+    lib.begin(text, [5, 6, 7], max_tokens=COUNT)
+    found = []
+    for _ in range(COUNT):
+        found.append(lib.next(first).token)
+        lib.next(text)
+    assert found == expected
+
+
+def test_other_pixels_share_no_more_than_the_text_before(lib, seer, open_context, prompt, media):
+    context = open_context(seer)
+    lib.begin(context, prompt, max_tokens=0)
+    black = images_of(lib.chat_prompt(seer, said(media(np.zeros((4, 4, 3), np.uint8)))))[0]
+    at = next(at for at, token in enumerate(prompt) if token < 0)
+    other = prompt[:at] + black + prompt[at + FIRST :]
+    found = begun(lib, context, other)
+    assert lib.info(context)["first_difference"] == at
+    assert lib.info(context)["reused"] <= at
+    np.testing.assert_allclose(
+        found, begun(lib, open_context(seer, share_prefix=False), other), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_trims_drop_whole_images(lib, seer, open_context, prompt):
+    context = open_context(seer)
+    lib.begin(context, prompt, max_tokens=0)
+    starts = [at for at in range(len(prompt)) if prompt[at] < 0 <= prompt[at - 1]]
+    assert lib.trim_end(context, len(prompt) - starts[1] - 3) == len(prompt) - starts[1]
+    assert lib.tokens(context) == prompt[: starts[1]]
+    np.testing.assert_allclose(
+        begun(lib, context, [*prompt[: starts[1]], 9]),
+        begun(lib, open_context(seer, share_prefix=False), [*prompt[: starts[1]], 9]),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    lib.begin(context, prompt, max_tokens=0)
+    lib.trim_front(context, starts[0] + 3)
+    assert lib.tokens(context) == prompt[starts[0] + FIRST :]
+
+
+def test_images_stand_anywhere(lib, seer, open_context, prompt, media):
+    """First, last, alone; of one pixel, and long and thin."""
+    sizes = ((1, 1), (30, 400))
+    rng = np.random.default_rng(3)
+    arrays = [rng.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+    ids = [images_of(lib.chat_prompt(seer, said(media(array))))[0] for array in arrays]
+    for tokens in (ids[0], [*ids[1], 5], [5, *ids[0]], [*ids[0], *ids[1]], [*ids[0], *ids[0]]):
+        context = open_context(seer)
+        whole = begun(lib, context, tokens)
+        assert np.isfinite(whole).all()
+        again = begun(lib, open_context(seer, share_prefix=False), tokens)
+        np.testing.assert_allclose(whole, again, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(begun(lib, context, tokens), whole, rtol=1e-3, atol=1e-3)
+
+
+def test_chats_see_images(lib, seer, open_context, media, recorded):
+    messages = said("What is it?", media(recorded["first"]))
+    context = open_context(seer)
+    answer = lib.chat(context, messages, max_tokens=COUNT)
+    assert answer.stats.prompt_tokens == len(lib.chat_prompt(seer, messages))
+    other = lib.chat(context, said("What is it?", media(recorded["second"])), max_tokens=COUNT)
+    assert other.stats.reused_tokens < answer.stats.prompt_tokens - FIRST
+
+
+def test_a_cancel_ends_a_tower(lib, seer, open_context, media):
+    pixels = np.random.default_rng(4).integers(0, 256, (1500, 1500, 3), dtype=np.uint8)
+    tokens = lib.chat_prompt(seer, said(media(pixels), "a"))
+    context = open_context(seer)
+    begin(lib, context, tokens, max_tokens=1)
+    lib.cancel(context)
+    refused(ECANCELED, lib.next, context)
+    assert lib.tokens(context) == tokens[: len(lib.tokens(context))]
+    found = begun(lib, context, tokens)
+    fresh = open_context(seer, share_prefix=False)
+    np.testing.assert_allclose(found, begun(lib, fresh, tokens), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cached", [0, 1 << 20])
+def test_a_model_keeps_images_within_its_cache(lib, seer, open_context, media, recorded, cached):
+    model = lib.load(lib.info(seer)["path"], media_cache=cached)
+    first = lib.chat_prompt(model, said(media(recorded["first"]), "a"))
+    second = lib.chat_prompt(model, said(media(recorded["second"]), "a"))
+    context = open_context(model)
+    lib.begin(context, second, max_tokens=0)
+    if cached:
+        lib.begin(context, first, max_tokens=0)
+    else:
+        assert "model_chat_prompt" in refused(EINVAL, lib.begin, context, first)
+        assert lib.tokens(context) == second
+    lib.free_model(model)
+
+
+def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, media):
+    """Another model of the folder, as in another process, continues without the pixels."""
+    folder = tiny_vision_models.make(tmp_path / "vision")
+    first, second = lib.load(folder), lib.load(folder)
+    messages = said("a", media(recorded["first"]), "b", media(recorded["second"]))
+    tokens = lib.chat_prompt(first, messages)
+    context = open_context(first)
+    lib.begin(context, tokens, max_tokens=0)
+    lib.save(context, tmp_path / "file")
+    loaded = open_context(second)
+    lib.restore(loaded, tmp_path / "file")
+    held = lib.tokens(loaded)
+    assert [max(token, -1) for token in held] == [max(token, -1) for token in tokens]
+    np.testing.assert_allclose(
+        begun(lib, loaded, [*held, 9]), begun(lib, context, [*tokens, 9]), rtol=1e-4, atol=1e-4
+    )
+    assert lib.info(loaded)["reused"] == len(held)
+    message = refused(ESTATE, lib.begin, open_context(second, share_prefix=False), held)
+    assert "hash" in message
+    assert lib.chat_prompt(second, messages) == held  # and now it has the pixels
+    found = begun(lib, open_context(second, share_prefix=False), held)
+    expected = begun(lib, open_context(first, share_prefix=False), tokens)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    settings["resample"] = 3
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    other = lib.load(folder)
+    message = refused(EFORMAT, lib.restore, open_context(other), tmp_path / "file")
+    assert "images" in message
+    for model in (first, second, other):
+        lib.free_model(model)
+
+
+def test_a_window_rolls_over_images(lib, seer, open_context, prompt):
+    context = open_context(seer, max_tokens=60, overflow=OVERFLOW_ROLL, keep_tokens=2)
+    lib.begin(context, prompt, max_tokens=40)
+    assert len(delivered(lib.drain(context))) == 40
+    for image in images_of(lib.tokens(context)):
+        assert len(image) % FIRST == 0
+
+
+def test_a_freed_image_lives_as_long_as_its_prompt(lib, seer, open_context, recorded):
+    array = np.ascontiguousarray(recorded["second"])
+    out = c_int32()
+    height, width, channels = array.shape
+    call = lib.c.cow_mlx_media_from_pixels
+    lib.check(call(array.ctypes.data, width, height, channels, width * channels, byref(out)))
+    tokens = lib.chat_prompt(seer, said(out.value, "a"))
+    lib.check(lib.c.cow_mlx_media_free(out.value))
+    context = open_context(seer)
+    lib.begin(context, tokens, max_tokens=0)
+    assert lib.tokens(context) == tokens
+
+
+def test_folders_that_do_not_fit_are_text_models(lib, tmp_path):
+    folder = tiny_vision_models.make(tmp_path / "odd")
+    config = json.loads((folder / "config.json").read_text())
+    config["vision_config"]["patch_size"] = 5
+    (folder / "config.json").write_text(json.dumps(config))
+    model = lib.load(folder)
+    info = lib.info(model)["images"]
+    assert "vision_config" in info["why_not"]
+    message = refused(EUNSUPPORTED, lib.chat_prompt, model, said(1))
+    assert "text only" in message
+    lib.free_model(model)
+
+
+def test_damaged_towers_are_errors_of_the_call(lib, tmp_path, open_context, media, recorded):
+    from safetensors.numpy import load_file, save_file
+
+    folder = tiny_vision_models.make(tmp_path / "bad")
+    tensors = load_file(folder / "model.safetensors")
+    name = "vision_tower.vision_model.post_layernorm.weight"
+    tensors[name] = tensors[name][:-1]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model = lib.load(folder)
+    context = open_context(model)
+    tokens = lib.chat_prompt(model, said(media(recorded["first"])))
+    with pytest.raises(StatusError) as error:
+        lib.begin(context, tokens)
+    assert "post_layernorm" in error.value.message
+    lib.begin(context, [1, 2, 3], max_tokens=1)
+    lib.free_model(model)

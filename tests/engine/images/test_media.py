@@ -1,0 +1,206 @@
+"""Images as handles: from pixels and from files, hostile ones included."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from ctypes import byref, c_int32, c_size_t, create_string_buffer
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.library import StatusError
+from support.signatures import EBUFFER, EFORMAT, EHANDLE, EINVAL
+
+MAX_PIXELS = 1 << 26
+RNG = np.random.default_rng(0)
+
+
+class Media:
+    """Images through the C ABI."""
+
+    def __init__(self, lib):
+        self.lib = lib
+        self.opened = []
+
+    def _made(self, call, *arguments):
+        out = c_int32(-7)
+        try:
+            self.lib.check(call(*arguments, byref(out)))
+        except StatusError:
+            assert out.value == -7
+            raise
+        self.opened.append(out.value)
+        return out.value
+
+    def pixels(self, array, *, stride=None, width=None, height=None, channels=None):
+        rows, columns, own = array.shape
+        width, height = width or columns, height or rows
+        channels = own if channels is None else channels
+        stride = columns * own if stride is None else stride
+        data = np.ascontiguousarray(array).ctypes.data
+        call = self.lib.c.cow_mlx_media_from_pixels
+        return self._made(call, data, width, height, channels, stride)
+
+    def file(self, data):
+        return self._made(self.lib.c.cow_mlx_media_from_file, data, len(data))
+
+    def info(self, media):
+        text, length = create_string_buffer(512), c_size_t()
+        self.lib.check(self.lib.c.cow_mlx_media_info(media, text, 512, byref(length)))
+        return json.loads(text.raw[: length.value])
+
+
+@pytest.fixture
+def media(lib):
+    media = Media(lib)
+    yield media
+    for handle in media.opened:
+        lib.c.cow_mlx_media_free(handle)
+
+
+def picture(width, height, channels=3):
+    return RNG.integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+def encoded(image, kind, **options):
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def refused(status, call, *arguments, **options):
+    with pytest.raises(StatusError) as error:
+        call(*arguments, **options)
+    assert error.value.status == status, error.value
+    return error.value.message
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_pixels_are_known_by_a_hash_of_size_and_pixels(media, channels):
+    array = picture(7, 5, channels)
+    info = media.info(media.pixels(array))
+    assert (info["width"], info["height"], info["channels"]) == (7, 5, channels)
+    assert len(info["hash"]) == 32
+    wide = np.zeros((5, 11, channels), np.uint8)
+    wide[:, :7] = array
+    assert media.info(media.pixels(wide, stride=11 * channels, width=7)) == info
+    changed = array.copy()
+    changed[4, 6, -1] ^= 1
+    assert media.info(media.pixels(changed))["hash"] != info["hash"]
+    assert media.info(media.pixels(array.reshape(7, 5, channels)))["hash"] != info["hash"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"width": -1}, "width is -1"),
+        ({"height": -5}, "height is -5"),
+        ({"channels": 2}, "channels is 2, must be 1, 3 or 4"),
+        ({"channels": 0}, "channels is 0"),
+        ({"stride": 11}, "stride is 11, must be at least width * channels"),
+        ({"stride": 0}, "stride is 0"),
+        ({"stride": 2**63}, "what memory can hold"),
+        ({"stride": 2**64 - 1}, "what memory can hold"),
+        ({"width": 2**31 - 1, "height": 2**31 - 1}, f"at most {MAX_PIXELS}"),
+        ({"width": MAX_PIXELS + 1, "height": 1}, f"at most {MAX_PIXELS}"),
+    ],
+)
+def test_bad_sizes_are_refused_by_name(media, options, said):
+    message = refused(EINVAL, media.pixels, picture(4, 4), **options)
+    assert message.startswith("media_from_pixels: ")
+    assert said in message
+
+
+def test_nothing_is_no_image(lib, media):
+    out = c_int32()
+    c = lib.c
+    assert c.cow_mlx_media_from_pixels(None, 1, 1, 1, 1, byref(out)) == EINVAL
+    assert c.cow_mlx_media_from_pixels(b"a", 1, 1, 1, 1, None) == EINVAL
+    assert c.cow_mlx_media_from_pixels(b"a", 0, 1, 1, 1, byref(out)) == EINVAL
+    assert c.cow_mlx_media_from_file(None, 1, byref(out)) == EINVAL
+    assert c.cow_mlx_media_from_file(b"a", 0, byref(out)) == EINVAL
+    assert c.cow_mlx_media_from_file(b"a", 2**64 - 1, byref(out)) == EINVAL
+
+
+def test_a_freed_image_is_none(lib, media):
+    handle = media.pixels(picture(1, 1))
+    text, length = create_string_buffer(4), c_size_t()
+    info = lib.c.cow_mlx_media_info
+    assert info(handle, text, 4, byref(length)) == EBUFFER
+    assert length.value > 4
+    lib.check(lib.c.cow_mlx_media_free(handle))
+    assert lib.c.cow_mlx_media_free(handle) == EHANDLE
+    assert info(handle, text, 4, byref(length)) == EHANDLE
+    assert "media" in lib.message()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "WEBP", "GIF", "JPEG"])
+def test_files_give_what_their_pixels_give(media, kind):
+    array = np.zeros((9, 13, 3), np.uint8) + np.arange(13, dtype=np.uint8)[None, :, None] * 16
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(Image.fromarray(array), kind, **options)
+    plain = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    assert media.info(media.file(data)) == media.info(media.pixels(plain))
+
+
+def test_exif_turns_an_image(media):
+    image = Image.fromarray(picture(8, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(image, "PNG", exif=exif)
+    turned = np.asarray(image.transpose(Image.Transpose.ROTATE_270))
+    assert media.info(media.file(data)) == media.info(media.pixels(turned))
+
+
+def test_odd_modes_become_plain_ones(media):
+    cmyk = encoded(Image.fromarray(picture(6, 6)).convert("CMYK"), "JPEG")
+    assert media.info(media.file(cmyk))["channels"] == 3
+    for mode, channels in (("1", 1), ("L", 1), ("LA", 4), ("P", 3), ("I;16", 1), ("RGBA", 4)):
+        data = encoded(Image.new(mode, (6, 4)), "PNG")
+        info = media.info(media.file(data))
+        assert (info["width"], info["height"], info["channels"]) == (6, 4, channels), mode
+    frames = [Image.new("RGB", (3, 3), color) for color in ("red", "blue")]
+    moving = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    first = np.asarray(frames[0])
+    assert media.info(media.file(moving)) == media.info(media.pixels(first))
+
+
+def _png(width, height):
+    """A PNG whose header tells a size, with next to no pixels."""
+
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(b"\0" * 64))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
+
+
+def test_bombs_and_damaged_files_are_refused(media):
+    assert str(MAX_PIXELS) in refused(EINVAL, media.file, _png(65535, 65535))
+    assert str(MAX_PIXELS) in refused(EINVAL, media.file, _png(2**31 - 1, 2**31 - 1))
+    refused(EFORMAT, media.file, _png(64, 64))  # fewer pixels than its header tells
+    for data in (b"\0" * 64, b"GIF89a", b"%PDF-1.4", b"P6 1 1 255 abc"):
+        assert "PNG, JPEG, WebP, BMP or GIF" in refused(EFORMAT, media.file, data)
+    for kind in ("PNG", "JPEG", "WEBP"):
+        data = encoded(Image.fromarray(picture(32, 32)), kind)
+        refused(EFORMAT, media.file, data[: len(data) // 2])
+
+
+def test_fuzzed_files_are_images_or_errors(media):
+    rng = np.random.default_rng(7)
+    for kind in ("PNG", "JPEG", "WEBP", "BMP", "GIF"):
+        data = encoded(Image.fromarray(picture(16, 16)), kind)
+        for _ in range(20):
+            bad = bytearray(data)
+            for at in rng.integers(0, len(bad), 4):
+                bad[at] = rng.integers(0, 256)
+            try:
+                media.file(bytes(bad))
+            except StatusError as error:
+                assert error.status in (EFORMAT, EINVAL), error
