@@ -1,4 +1,6 @@
-"""Which architecture a config asks for: one of ours, made of a wiring, or one of mlx-lm's.
+"""Which architecture a config asks for: one of ours, or one of mlx-lm's.
+
+Ours are made of a wiring, or are encoders.
 
 An architecture is a module with ``ModelArgs.from_dict`` and ``Model``, as mlx-lm has them.
 """
@@ -15,7 +17,12 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-OWN = ("mad", "xlstm")
+WIRED = ("mad", "xlstm")
+ENCODERS = (
+    *("bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "nomic_bert"),
+    *("roberta", "xlm-roberta"),
+)
+OWN = (*WIRED, *ENCODERS)
 
 
 def name(config: dict[str, Any]) -> str:
@@ -41,7 +48,7 @@ def load(architecture: str) -> ModuleType:
         Unsupported: it cannot be imported here.
     """
     if architecture in OWN:
-        return importlib.import_module(f"{__name__}.{architecture}")
+        return importlib.import_module(f"{__name__}.{architecture.replace('-', '_')}")
     return light_route.import_module(f"models.{architecture}")
 
 

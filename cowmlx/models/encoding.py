@@ -1,0 +1,140 @@
+"""Texts through an encoder: in batches of similar length, without padding."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from cowmlx.generated import constants
+from cowmlx.models.embedding import batches
+from cowmlx.networks.encoders.layers import Texts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+# Tokens times layers that are computed in one turn.
+_PIECE = 4096
+
+
+class EncodedText(NamedTuple):
+    """What an encoder reads.
+
+    Attributes:
+        tokens: of a text, or of a pair of texts.
+        segments: the token type of each; None if all are 0.
+    """
+
+    tokens: list[int]
+    segments: list[int] | None = None
+
+
+def rows_of(
+    network: Any,
+    texts: list[EncodedText],
+    batch_tokens: int,
+    finish: Callable[[mx.array, Texts], mx.array],
+) -> Generator[None, None, mx.array]:
+    """Yield between pieces of work; return (N, D), evaluated, in the texts' order.
+
+    Args:
+        network: an encoder.
+        texts: of any length that the network takes.
+        batch_tokens: the most tokens of a batch; a text with more is alone.
+        finish: makes rows (B, D) of the hidden states of a batch, lazily.
+    """
+    order: list[int] = []
+    rows: list[mx.array] = []
+    for batch in batches([len(text.tokens) for text in texts], batch_tokens):
+        yield
+        rows.append((yield from _finished(network, [texts[index] for index in batch], finish)))
+        order += batch
+    back = sorted(range(len(order)), key=order.__getitem__)
+    joined = rows[0] if len(rows) == 1 else mx.concatenate(rows)
+    ordered = mx.contiguous(joined[mx.array(back)])
+    mx.eval(ordered)
+    del rows
+    mx.clear_cache()
+    return ordered
+
+
+def _finished(
+    network: Any, batch: list[EncodedText], finish: Callable[[mx.array, Texts], mx.array]
+) -> Generator[None, None, mx.array]:
+    """Process one batch, some layers between two yields; return its rows, evaluated."""
+    texts = Texts([len(text.tokens) for text in batch])
+    tokens = mx.array([token for text in batch for token in text.tokens], mx.int32)
+    every = max(1, _PIECE // texts.size)
+    x = None
+    for index, x in enumerate(network.states(tokens, texts, _segments(batch))):
+        if index and index % every == 0:
+            mx.async_eval(x)
+            yield
+            mx.eval(x)
+    assert x is not None
+    made = finish(x, texts)
+    del x
+    mx.async_eval(made)
+    yield
+    mx.eval(made)
+    return made
+
+
+def _segments(batch: list[EncodedText]) -> mx.array | None:
+    if all(text.segments is None for text in batch):
+        return None
+    kinds: list[int] = []
+    for text in batch:
+        kinds += text.segments or [0] * len(text.tokens)
+    return mx.array(kinds, mx.int32)
+
+
+def pooled(hidden: mx.array, texts: Texts, kind: int, skipped: int = 0) -> mx.array:
+    """Return a vector of each text, float32 (B, D), lazily.
+
+    Args:
+        hidden: (N, D), the hidden states of all tokens.
+        texts: whose they are.
+        kind: one of ``POOLING_*``.
+        skipped: tokens of each text that do not count, unless it has no more.
+    """
+    hidden = hidden.astype(mx.float32)
+    if kind in (constants.POOLING_CLS, constants.POOLING_LAST):
+        ends = zip(texts.starts, texts.lengths, strict=True)
+        last = kind == constants.POOLING_LAST
+        return hidden[mx.array([start + length - 1 if last else start for start, length in ends])]
+    rows = []
+    for group in texts.groups:
+        own = hidden[group.start : group.end].reshape(group.texts, group.length, -1)
+        if skipped < group.length:
+            own = own[:, skipped:]
+        rows.append(_pooled_group(own, kind))
+    return rows[0] if len(rows) == 1 else mx.concatenate(rows)
+
+
+def _pooled_group(own: mx.array, kind: int) -> mx.array:
+    """Pool (B, T, D) of one length over T."""
+    if kind == constants.POOLING_MAX:
+        return own.max(axis=1)
+    if kind == constants.POOLING_WEIGHTED:
+        weights = mx.arange(1, own.shape[1] + 1, dtype=mx.float32)
+        return (own * weights[:, None]).sum(axis=1) / weights.sum()
+    return own.mean(axis=1)
+
+
+def filled_up(rows: mx.array, texts: Texts, count: int) -> mx.array:
+    """Return ``count`` rows of each text beside each other, (B, count D), lazily.
+
+    Args:
+        rows: (N, D), of the tokens of all texts.
+        texts: whose they are, none of more tokens.
+        count: rows of zeros follow a text's own.
+    """
+    parts = []
+    for group in texts.groups:
+        own = rows[group.start : group.end].reshape(group.texts, group.length, -1)
+        own = mx.pad(own, [(0, 0), (0, count - group.length), (0, 0)])
+        parts.append(own.reshape(group.texts, -1))
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts)

@@ -1,0 +1,58 @@
+"""The widths of a network's layers, from its config: what sizes of activations follow from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cowmlx.models.model import Model
+
+# The keys of configs, the first that has a number counts.
+_WIDTH = ("hidden_size", "n_embd", "d_model", "dim", "embedding_dim")
+_MLP = ("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size", "d_inner")
+_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "experts_per_token")
+_HEADS = ("num_attention_heads", "n_head", "num_heads")
+_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_blocks")
+
+
+class Widths(NamedTuple):
+    """Sizes of a network; 0 for one that the config does not name.
+
+    Attributes:
+        width: of the hidden state.
+        mlp: of the hidden layer of an MLP.
+        experts: that a token passes through in a layer.
+        heads: of an attention.
+        layers: how many.
+        vocabulary: numbers of the logits.
+    """
+
+    width: int
+    mlp: int
+    experts: int
+    heads: int
+    layers: int
+    vocabulary: int
+
+
+def widths_of(model: Model) -> Widths:
+    """Return the widths of a model's network."""
+    widths: Widths = model.remembered.once("widths", lambda: _read(model))
+    return widths
+
+
+def _read(model: Model) -> Widths:
+    keys = (_WIDTH, _MLP, _EXPERTS, _HEADS, _LAYERS)
+    width, mlp, experts, heads, layers = (_number(model, names) for names in keys)
+    return Widths(width, mlp, experts, heads, layers, model.vocabulary_size)
+
+
+def _number(model: Model, names: tuple[str, ...]) -> int:
+    for part in (model.config, model.config.get("text_config")):
+        if isinstance(part, dict):
+            for name in names:
+                value = part.get(name)
+                if isinstance(value, int) and value > 0:
+                    return value
+    return 0

@@ -1,0 +1,1 @@
+"""What encoders share: options from a config, layers over texts side by side, heads for labels."""

@@ -1,0 +1,107 @@
+"""Labels of texts, and of the words in them, by classification heads."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.generated import constants
+from cowmlx.models import encoding, entities, ranking
+from cowmlx.models.embedding import rows_of
+from cowmlx.models.encoding import EncodedText
+from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.embedding import EmbeddingParams, text_tokens
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    from cowmlx.call import Call
+    from cowmlx.models.embedding import HiddenStates, Pooling
+    from cowmlx.models.model import Model
+    from cowmlx.networks.encoders.layers import Texts
+
+
+class Classifying(SteppedCall):
+    """Finds the labels of one text.
+
+    Args:
+        call: ends with them.
+        model: whose head scores them.
+        steps: returns the result of the call.
+        stream: to compute on.
+        on_end: called when the call ends.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        model: Model,
+        steps: Generator[None, None, dict[str, Any]],
+        stream: mx.Stream,
+        on_end: Callable[[], object],
+    ) -> None:
+        super().__init__(call, steps, stream, model)
+        self._on_end = on_end
+
+    def _release(self) -> None:
+        self._on_end()
+
+
+def classify_steps(
+    model: Model, hidden: HiddenStates | None, text: str, params: EmbeddingParams
+) -> Generator[None, None, dict[str, Any]]:
+    """Yield between pieces of work; return the result of ``model_classify``.
+
+    Args:
+        model: has a head.
+        hidden: reaches its hidden states; None for an encoder.
+        text: any text.
+        params: how it is tokenized.
+
+    Raises:
+        InvalidArgument, ContextFull: of the text.
+    """
+    ids = yield from text_tokens(model, "text", text, params)
+    network: Any = model.network
+    names = model.labels or []
+    multiple = bool(getattr(getattr(network, "labels", None), "multiple", False))
+    if hidden is not None:
+
+        def finish(pooling: Pooling) -> mx.array:
+            return ranking.scores(network, pooling.result())
+
+        scores = yield from rows_of(hidden, [ids], constants.POOLING_LAST, len(ids), finish)
+    elif network.labels.of_tokens:
+        return {"entities": (yield from _entities(model, text, ids))}
+    else:
+        encoded = [EncodedText(ids)]
+        scores = yield from encoding.rows_of(network, encoded, len(ids), network.head)
+    numbers: Any = ranking.probabilities(scores, multiple=multiple)[0].tolist()
+    found = sorted(zip(numbers, names, strict=True), key=lambda pair: -pair[0])
+    labels = [{"label": name, "probability": number} for number, name in found]
+    return {"labels": labels, "multiple": multiple}
+
+
+def _entities(
+    model: Model, text: str, ids: list[int]
+) -> Generator[None, None, list[dict[str, Any]]]:
+    """Yield between pieces of work; return what the head finds in a text.
+
+    A word has the label of its first token.
+    """
+    network: Any = model.network
+    words = model.tokenizer.words(text, ids)
+
+    def finish(states: mx.array, lengths: Texts) -> mx.array:
+        scores: mx.array = network.head(states, lengths)
+        return mx.softmax(scores, axis=-1)[None]
+
+    scored = yield from encoding.rows_of(network, [EncodedText(ids)], len(ids), finish)
+    best: Any = mx.argmax(scored[0], axis=-1).tolist()
+    numbers: Any = scored[0].max(axis=-1).tolist()
+    found = [
+        entities.Word(network.labels.names[best[at]], numbers[at], begin, end)
+        for at, begin, end in words
+    ]
+    return entities.merged(text, found)

@@ -1,0 +1,156 @@
+"""Heads of encoders: scores of pairs, labels of texts, entities in them."""
+
+from __future__ import annotations
+
+import json
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from support import tiny_encoders
+from support.library import StatusError
+from support.signatures import ECONTEXT, EFORMAT, EINVAL, EUNSUPPORTED
+from support.tiny_encoders import CONFIGS, PAIRS, TEXTS, written
+
+from cowmlx.models.entities import Word, merged
+
+SEQUENCE, TOKENS = "SequenceClassification", "TokenClassification"
+NAMES = sorted(CONFIGS)
+CLOSE = 1e-4
+
+
+def softmax(rows):
+    parts = np.exp(rows - np.max(rows, axis=-1, keepdims=True))
+    return parts / parts.sum(axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def classifier(lib, tmp_path_factory):
+    loaded = {}
+
+    def classifier(name, head=SEQUENCE, **config):
+        key = json.dumps([name, head, config])
+        if key not in loaded:
+            path = tmp_path_factory.mktemp("heads") / name
+            loaded[key] = lib.load(tiny_encoders.make(path, name, head, config=config))
+        return loaded[key]
+
+    yield classifier
+    for model in loaded.values():
+        lib.free_model(model)
+
+
+def refused(status, words, call):
+    with pytest.raises(StatusError) as error:
+        call()
+    assert error.value.status == status, error.value
+    for word in words.split():
+        assert word in str(error.value), (word, str(error.value))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_of_pairs_are_those_of_transformers(lib, classifier, name):
+    model, expected = classifier(name), tiny_encoders.fixture(name, SEQUENCE)["pairs"]
+    for (first, second), wanted in zip(PAIRS, expected, strict=True):
+        query, document = written(first), written(second)
+        others = [document, written(TEXTS[1]), document]
+        got = lib.rank(model, query, others, normalize=False)
+        np.testing.assert_allclose([got[0], got[2]], [wanted] * 2, rtol=CLOSE, atol=CLOSE)
+        (alone,) = lib.rank(model, query, [document])
+        np.testing.assert_allclose(alone, softmax(wanted), atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_of_texts_are_those_of_transformers(lib, classifier, name):
+    model, expected = classifier(name), tiny_encoders.fixture(name, SEQUENCE)["texts"]
+    assert lib.info(model)["tasks"] == ["embed", "rank", "classify"]
+    for text, wanted in zip(TEXTS, softmax(expected), strict=True):
+        told = lib.classify(model, written(text))
+        assert not told["multiple"]
+        numbers = {own["label"]: own["probability"] for own in told["labels"]}
+        assert list(numbers.values()) == sorted(numbers.values(), reverse=True)
+        got = [numbers[f"kind {index}"] for index in range(3)]
+        np.testing.assert_allclose(got, wanted, atol=CLOSE)
+
+
+def test_several_labels_may_hold(lib, classifier):
+    model = classifier("bert", problem_type="multi_label_classification")
+    expected = np.array(tiny_encoders.fixture("bert", SEQUENCE)["texts"][2])
+    told = lib.classify(model, written(TEXTS[2]))
+    assert told["multiple"]
+    numbers = {own["label"]: own["probability"] for own in told["labels"]}
+    got = [numbers[f"kind {index}"] for index in range(3)]
+    np.testing.assert_allclose(got, 1 / (1 + np.exp(-expected)), atol=CLOSE)
+
+
+BIO = {"id2label": {"0": "O", "1": "B-PER", "2": "I-PER"}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entities_are_those_of_transformers_scores(lib, classifier, name):
+    model, expected = classifier(name, TOKENS, **BIO), tiny_encoders.fixture(name, TOKENS)["tokens"]
+    assert lib.info(model)["tasks"] == ["embed", "classify"]
+    for text, scores in zip(TEXTS[:4], expected, strict=True):
+        chances = softmax(np.array(scores))[1:-1]  # without [CLS] and [SEP]
+        words, at = [], 0
+        for token, chance in zip(text, chances, strict=True):
+            piece = tiny_encoders.VOCABULARY[token]
+            if piece.startswith("##"):
+                words[-1] = words[-1]._replace(end=words[-1].end + len(piece) - 2)
+            else:
+                begin = words[-1].end + 1 if words else at
+                label = BIO["id2label"][str(int(chance.argmax()))]
+                words.append(Word(label, float(chance.max()), begin, begin + len(piece)))
+        wanted = merged(written(text), words)
+        got = lib.classify(model, written(text))["entities"]
+        numbers = [own.pop("probability") for own in got]
+        np.testing.assert_allclose(numbers, [own.pop("probability") for own in wanted], atol=CLOSE)
+        assert got == wanted
+
+
+def test_words_of_one_kind_are_merged_and_places_are_bytes():
+    text = "Zoë Größe met Al, Bo."
+    labels = ["B-PER", "I-PER", "O", "B-PER", "O", "B-PER", "O"]
+    places = [(0, 3), (3, 9), (10, 13), (14, 16), (16, 17), (18, 20), (20, 21)]
+    words = [Word(label, 0.5, *place) for label, place in zip(labels, places, strict=True)]
+    found = merged(text, words)
+    assert [own["text"] for own in found] == ["Zoë Größe", "Al", "Bo"]
+    assert {own["label"] for own in found} == {"PER"}
+    for own in found:
+        assert text.encode()[own["begin"] : own["end"]].decode() == own["text"]
+    assert [own["text"] for own in merged(text, words[1:2])] == ["Größe"]
+    plain = [word._replace(label="X") for word in words[:2]]
+    assert [own["text"] for own in merged(text, plain)] == ["Zoë Größe"]
+    other = [words[0], words[1]._replace(label="I-LOC")]
+    assert [own["label"] for own in merged(text, other)] == ["PER", "LOC"]
+
+
+def test_what_a_head_cannot_do_is_refused(lib, classifier, tiny):
+    model, tokens = classifier("bert"), classifier("bert", TOKENS, **BIO)
+    refused(EUNSUPPORTED, "bert embed classify", lambda: lib.rank(tokens, "ba", ["be"]))
+    refused(EUNSUPPORTED, "llama generate", lambda: lib.classify(tiny("llama"), "ba"))
+    refused(EUNSUPPORTED, "context_create encoder", lambda: lib.context(model))
+    refused(
+        EINVAL, "prompt pair", lambda: lib.rank(model, "ba", ["be"], prompt="{query}{document}")
+    )
+    refused(EINVAL, "instruction pair", lambda: lib.rank(model, "ba", ["be"], instruction="a"))
+    refused(EINVAL, "yes head", lambda: lib.rank(model, "ba", ["be"], yes="a"))
+    long = written(TEXTS[-1]) + " ba" * 3
+    refused(ECONTEXT, "text 43 40", lambda: lib.classify(model, long))
+    refused(ECONTEXT, "documents[0]", lambda: lib.rank(model, "ba", [long]))
+    cut = lib.rank(model, "ba", [long], truncate=True)
+    assert np.isfinite(cut).all()
+
+
+def test_a_head_that_does_not_fit_its_config_is_refused(lib, tmp_path):
+    two = {"id2label": {"0": "a", "1": "b"}}
+    folder = tiny_encoders.make(tmp_path / "two", "bert", SEQUENCE, config=two)
+    refused(EFORMAT, "head.out.weight 3x48 2x48", lambda: lib.load(folder))
+    odd = tiny_encoders.make(tmp_path / "odd", "bert", SEQUENCE, config={"id2label": {"1": "a"}})
+    refused(EFORMAT, "id2label", lambda: lib.load(odd))
+    folder = tiny_encoders.make(tmp_path / "none", "bert", SEQUENCE)
+    file = str(folder / "model.safetensors")
+    stored = {name: own for name, own in mx.load(file).items() if "classifier" not in name}
+    mx.eval(stored)
+    mx.save_safetensors(file, stored)
+    refused(EFORMAT, "head.out.weight", lambda: lib.load(folder))
