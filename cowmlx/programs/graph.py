@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
@@ -21,12 +21,14 @@ class Declared:
         parameter: whether it is a parameter, which a training may change.
         init: how a parameter begins: a function of ``mlx.nn.init`` and its arguments; None if
             that is not said.
+        value: the array of a parameter that came with the program's file; a run may leave it out.
     """
 
     name: str
     spec: Spec
     parameter: bool = False
     init: tuple[str, dict[str, Any]] | None = None
+    value: mx.array | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ def information(form: Form, dimensions: Mapping[str, int] | None) -> Steps[dict[
                 "name": input_.name,
                 **_spec(input_.spec),
                 "init": None if input_.init is None else {"name": input_.init[0], **input_.init[1]},
+                "has_value": input_.value is not None,
             }
             for input_ in form.inputs
             if input_.parameter

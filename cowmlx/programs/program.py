@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +13,8 @@ import mlx.core as mx
 from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_TRACES, finish
 from cowmlx.programs.bounds import Steps as Work
-from cowmlx.programs.checking.functions import check
+from cowmlx.programs.checking.functions import check, check_entry
+from cowmlx.programs.checking.values import with_values
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.derive import derive
 from cowmlx.programs.forms.form import Form, Output, Written
@@ -43,6 +45,7 @@ class Program:
 
     def __init__(self, form: Form) -> None:
         self.longest_turn = 0.0
+        self._values: tuple[mx.array, ...] | None = None
         self._form = form
         self._traces: OrderedDict[tuple[Any, ...], Traced] = OrderedDict()
         # What most runs ask for: the shapes and dtypes of the last tuples of inputs.
@@ -70,6 +73,27 @@ class Program:
             _require_dtypes(library)
         return cls(Written(library))
 
+    @classmethod
+    def of_entry_steps(
+        cls, entry: dict[str, Any], values: Mapping[str, mx.array], gpu: bool = False
+    ) -> Work[Program]:
+        """Return the program of a JSON object, in steps.
+
+        Args:
+            entry: the program.
+            values: arrays of parameters by their names.
+            gpu: whether it will run on a GPU, which has no float64.
+
+        Raises:
+            ProgramError, Unsupported: as :meth:`parse_steps`; also an array without a parameter,
+                or of another dtype or shape.
+        """
+        library = yield from check_entry(entry)
+        if gpu:
+            _require_dtypes(library)
+        declared = with_values(library.main.declared, values)
+        return cls(Written(replace(library, main=replace(library.main, declared=declared))))
+
     @property
     def form(self) -> Form:
         """What it computes."""
@@ -79,6 +103,18 @@ class Program:
     def inputs(self) -> tuple[Declared, ...]:
         """What a run takes: inputs, then parameters."""
         return self._form.inputs
+
+    @property
+    def values(self) -> tuple[mx.array, ...]:
+        """The arrays of the last inputs, if a run may leave these out: those of a file."""
+        if self._values is None:
+            declared = self._form.inputs
+            first = next((at for at, each in enumerate(declared) if each.value is not None), None)
+            tail = declared[first:] if first is not None else ()
+            self._values = tuple(each.value for each in tail if each.value is not None)
+            if len(self._values) < len(tail):
+                self._values = ()
+        return self._values
 
     @property
     def outputs(self) -> tuple[Output, ...]:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
+from support import onnx_models
 from support.paths import ROOT
 from support.programs import graph, node, value
 
@@ -163,3 +165,25 @@ def test_a_damaged_npy_file_is_refused(tmp_path_factory, data):
         assert "damaged" in str(error)
     else:
         assert found.nbytes <= 12
+
+
+def test_a_network_is_shown_run_and_converted(tmp_path):
+    """Whatever is converted gives the same results, without ONNX."""
+    w = np.array([[1, 2], [3, 4]], np.float32)
+    made = onnx_models.model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [onnx_models.info("x", ["rows", 2])],
+        [onnx_models.info("y", ["rows", 2])],
+        [onnx_models.weight("w", w)],
+    )
+    network, converted = onnx_models.saved(made, tmp_path), tmp_path / "out.json"
+    assert "parameter w: float32(2, 2)" in told("show", network)
+    assert "input     x: float32(3, 2)" in told("show", network, "--fix", "rows=3")
+    assert "digraph" in told("draw", network)
+    said = told("convert", network, converted)
+    assert said == f"{converted}: 1 nodes, 1 parameters of 16 bytes\n"
+    np.save(tmp_path / "x.npy", np.array([[1, 1]], np.float32))
+    for file in (network, converted):
+        assert "array([[4, 6]]" in told("run", file, "-i", f"x={tmp_path / 'x.npy'}")
+    assert "must end with .json" in refused("convert", network, tmp_path / "out.onnx")
+    assert "NAME=VALUE" in refused("show", network, "--fix", "rows")

@@ -304,6 +304,7 @@ def test_info_tells_shapes_memory_and_multiplications():
             "dtype": "float32",
             "shape": [4, 8],
             "init": {"name": "glorot_uniform", "gain": 1.0},
+            "has_value": False,
         }
     ]
     assert info["dimensions"] == ["n"]

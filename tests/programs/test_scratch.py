@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import pytest
 from support.enlarged import enlarged, filled, peak_of
 
 from cowmlx.programs.operations import ROWS
@@ -97,6 +98,7 @@ def _measured(row: Operation) -> list[tuple[int, int, int, str]]:
     return found
 
 
+@pytest.mark.long
 def test_no_operation_takes_more_on_its_way_than_is_known() -> None:
     more, much = [], []
     for row in ROWS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -16,7 +17,7 @@ from support.programs import derive, graph, node, parse, value
 from support.vectorized import Case, cases
 
 from cowmlx.programs.failure import ProgramError
-from cowmlx.programs.operations import ROWS
+from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.row import Operation
 
 WITH_INPUTS = [row for row in ROWS if row.inputs]
@@ -49,6 +50,21 @@ def test_rows_are_those_of_the_operation(row):
 def test_rows_of_gradients_are_gradients_of_rows(row):
     for case in drawn(row, True, 3):
         case.check()
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_a_place_among_all_has_its_rows_wherever_they_are(name):
+    """With mlx 0.32.4 alone, rows that come last stay there."""
+    row, attributes = find(name), {"axis": None, "keepdims": True}
+
+    def places(array: mx.array) -> mx.array:
+        return row.compute([array], attributes)[0]
+
+    x = mx.random.normal((5, 1, 3, 11), key=mx.random.key(0))
+    for axis in range(4):
+        found: Any = mx.vmap(places, in_axes=axis)(mx.moveaxis(x, 3, axis))
+        alone = mx.stack([places(x[..., at]) for at in range(11)])
+        assert found.tolist() == alone.tolist()
 
 
 SMOOTH = [row for row in DIFFERENTIABLE if not row.attributes and len(row.inputs) <= 2]

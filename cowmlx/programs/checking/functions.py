@@ -159,6 +159,11 @@ PROGRAM_KEYS = ("inputs", "parameters", "constants", "functions", "nodes", "outp
 def check(source: str | bytes) -> Steps[Library]:
     """Return the program of a text, in steps."""
     read = yield from text.read_steps(source, "the program")
+    return (yield from check_entry(read))
+
+
+def check_entry(read: dict[str, Any]) -> Steps[Library]:
+    """Return the program of a JSON object, in steps."""
     entry = text.section(read, "the program", PROGRAM_KEYS, ("outputs",))
     used = yield from drafts(entry.get("functions", []))
     main = yield from draft("", entry, "")

@@ -232,7 +232,7 @@ class Vectorized(Derived):
         super().__init__(inner, f"vectorize {names}")
         self.selects = True
         self.inputs = tuple(
-            replace(input_, spec=_wider(input_.spec, axes[index], dimension))
+            replace(input_, spec=_wider(input_.spec, axes[index], dimension), value=None)
             if index in axes
             else input_
             for index, input_ in enumerate(inner.inputs)

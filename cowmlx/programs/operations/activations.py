@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, divided
 from cowmlx.programs.operations import elementary
+from cowmlx.programs.operations.half import in_float32, keeping
 from cowmlx.programs.operations.making import elementwise, example, shaped
 from cowmlx.programs.operations.row import Attribute, Attributes
 from cowmlx.programs.operations.rules import (
@@ -33,6 +34,10 @@ def _log_sigmoid(x: mx.array) -> mx.array:
 
 def _softplus(x: mx.array) -> mx.array:
     return elementary.logaddexp(x, mx.zeros_like(x))
+
+
+def _leaky_relu(x: mx.array, negative_slope: float) -> mx.array:
+    return mx.maximum(x, 0) + negative_slope * mx.minimum(x, 0)
 
 
 def _elu(x: mx.array, alpha: float) -> mx.array:
@@ -121,7 +126,7 @@ ROWS = (
         "leaky_relu",
         "What is above 0, and a part of what is below.",
         "max(x, 0) + negative_slope min(x, 0)",
-        lambda x, negative_slope: mx.maximum(x, 0) + negative_slope * mx.minimum(x, 0),
+        keeping(_leaky_relu, ["negative_slope"]),
         attributes=(Attribute("negative_slope", "float", 0.01, "The slope below 0."),),
     ),
     _activation(
@@ -136,7 +141,7 @@ ROWS = (
         "elu",
         "Exponential below 0.",
         "x if x > 0, else alpha (e^x - 1)",
-        _elu,
+        keeping(_elu, ["alpha"]),
         attributes=(_ALPHA,),
         source="arXiv 1511.07289",
     ),
@@ -144,7 +149,7 @@ ROWS = (
         "celu",
         "Exponential below 0, with a smooth slope.",
         "max(x, 0) + min(0, alpha (e^(x / alpha) - 1))",
-        _celu,
+        keeping(_celu, ["alpha"]),
         attributes=(_ALPHA,),
         source="arXiv 1704.07483",
     ),
@@ -159,14 +164,14 @@ ROWS = (
         "gelu",
         "The Gaussian error linear unit.",
         "x (1 + erf(x / sqrt(2))) / 2",
-        _gelu,
+        in_float32(_gelu),
         source="arXiv 1606.08415",
     ),
     _activation(
         "gelu_approx",
         "The gelu with a tanh in place of erf.",
         "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2",
-        _gelu_approx,
+        in_float32(_gelu_approx),
         aliases="gelu_tanh",
         source="arXiv 1606.08415",
     ),
@@ -196,7 +201,7 @@ ROWS = (
         "hardswish",
         "The silu of straight lines.",
         "x min(max(x + 3, 0), 6) / 6",
-        _hard_swish,
+        in_float32(_hard_swish),
         aliases="hard_swish",
         source="arXiv 1905.02244",
     ),

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least, count, divided
 from cowmlx.programs.operations import rules
+from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.indices import taken
 from cowmlx.programs.operations.making import cast, example, row
 from cowmlx.programs.operations.row import (
@@ -313,11 +314,14 @@ def _pool(name: str, axes: int, largest: bool) -> Operation:
             spatial.append(windows(given.shape, length, kernel, stride, 2 * padding))
         return rules.spec((given.shape[0], *spatial, given.shape[-1]), given.dtype)
 
+    def compute(x: mx.array, **attributes: Any) -> mx.array:
+        return _pooled(x, sizes(attributes), largest)
+
     shape = ("[2,7,3]", "[2,5,6,3]", "[1,4,5,4,2]")[axes - 1]
     return row(
         f"{name}(x)",
         infer,
-        lambda *arrays, **attributes: _pooled(arrays[0], sizes(attributes), largest),
+        compute if largest else in_float32(compute),
         f"The {'largest' if largest else 'mean'} of each window along {axes} "
         f"{'axis' if axes == 1 else 'axes'}, channels last"
         + (" (padding counts as 0)." if not largest else "."),

@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least
 from cowmlx.programs.operations import rules
+from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import cast, example, moving, row
 from cowmlx.programs.operations.matrices import (
@@ -214,7 +215,7 @@ ROWS = (
             example("[2,3]", ord="inf", axis=1),
             example("[2,3]", ord=0.0, axis=1),
         ],
-        norm,
+        in_float32(norm),
         accepted=FLOATS,
         attributes=(
             Attribute("ord", "float", None, 'The power; null is 2, "inf" the largest.', low=0),

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.operations import elementary, rules, sums
+from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.indexing import require_some
 from cowmlx.programs.operations.indices import INDICES, Check, checks_of, require_indices, safe
 from cowmlx.programs.operations.making import cast, constant, example, inputs_of, row
@@ -27,11 +28,11 @@ def reduction_of(default: str) -> Attribute:
     )
 
 
-def reduce_losses(losses: mx.array, attributes: Attributes) -> list[mx.array]:
+def reduce_losses(losses: mx.array, attributes: Attributes) -> mx.array:
     """Return the losses, or their mean or sum."""
     if attributes["reduction"] == "mean":
-        return [sums.mean(losses)]
-    return [sums.total(losses) if attributes["reduction"] == "sum" else losses]
+        return sums.mean(losses)
+    return sums.total(losses) if attributes["reduction"] == "sum" else losses
 
 
 def reduced_spec(losses: Spec, attributes: Attributes) -> list[Spec]:
@@ -70,7 +71,7 @@ def _common(arrays: Sequence[Any]) -> mx.Dtype:
     return cast(floats)[0].dtype
 
 
-def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
+def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     logits, targets, weights = arrays
     axis, smoothing = attributes["axis"], attributes["label_smoothing"]
     if logits.size == 0:
@@ -143,7 +144,7 @@ def _loss(
             shape = Spec(rules.without(shape.shape, at), shape.dtype)
         return reduced_spec(shape, attributes)
 
-    def compute(*arrays: Any, **attributes: Any) -> list[mx.array]:
+    def compute(*arrays: Any, **attributes: Any) -> mx.array:
         given = {key: value for key, value in attributes.items() if key != "reduction"}
         return reduce_losses(function(*cast(arrays), **given), attributes)
 
@@ -153,7 +154,7 @@ def _loss(
     return row(
         signature,
         infer,
-        compute,
+        in_float32(compute),
         *(*page, examples),
         attributes=(*along, *attributes, reduction_of(default)),
         differentiable=places,
@@ -167,7 +168,7 @@ def _binary(*inputs: Any, **attributes: Any) -> list[Spec]:
     return reduced_spec(_met(given, ("inputs", "targets", "weights")[: len(given)]), attributes)
 
 
-def _binary_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
+def _binary_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     inputs, targets, *weights = cast([array for array in arrays if array is not None])
     if attributes["with_logits"]:
         losses = elementary.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
@@ -188,7 +189,7 @@ def _nll(scores: Any, targets: Any, /, **attributes: Any) -> list[Spec]:
     return reduced_spec(Spec(shape, scores.dtype), attributes)
 
 
-def _nll_arrays(scores: Any, targets: Any, /, **attributes: Any) -> list[mx.array]:
+def _nll_arrays(scores: Any, targets: Any, /, **attributes: Any) -> mx.array:
     axis = attributes["axis"]
     if targets.size == 0:
         return reduce_losses(mx.zeros(targets.shape, dtype=scores.dtype), attributes)
@@ -217,12 +218,9 @@ def _smooth_l1(predictions: mx.array, targets: mx.array, beta: float) -> mx.arra
 
 
 def _cosine(x1: mx.array, x2: mx.array, axis: int, eps: float) -> mx.array:
-    dtype = x1.dtype
-    if dtype == mx.float16:  # in which eps is 0
-        x1, x2 = x1.astype(mx.float32), x2.astype(mx.float32)
     lengths = [mx.sqrt(mx.sum(mx.square(array), axis=axis)) for array in (x1, x2)]
     least = mx.maximum(lengths[0] * lengths[1], constant(eps, x1))
-    return (mx.sum(x1 * x2, axis=axis) / least).astype(dtype)
+    return mx.sum(x1 * x2, axis=axis) / least
 
 
 def _triplet(
@@ -245,7 +243,7 @@ ROWS = (
     row(
         "cross_entropy(∂logits, ∂targets, ∂weights?)",
         _cross_entropy,
-        _cross_entropy_arrays,
+        in_float32(_cross_entropy_arrays),
         "The cross entropy of softmax(logits) with class ids, or with probabilities of the same "
         "shape.",
         "loss = logsumexp(logits) - (1 - s) score - s mean(logits), s the label smoothing, score "
@@ -276,7 +274,7 @@ ROWS = (
     row(
         "binary_cross_entropy(∂inputs, ∂targets, ∂weights?)",
         _binary,
-        _binary_arrays,
+        in_float32(_binary_arrays),
         "The cross entropy of probabilities, or of their logits, with targets of 0 to 1.",
         "-(t ln(p) + (1 - t) ln(1 - p)), p = sigmoid(inputs) with logits; logarithms are -100 at "
         "least",

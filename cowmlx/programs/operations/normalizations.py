@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary, rules
+from cowmlx.programs.operations.half import in_float32, keeping, widened
 from cowmlx.programs.operations.making import cast, constant, example, inputs_of, row
 from cowmlx.programs.operations.random import require_key
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
@@ -67,13 +68,10 @@ def _normalization(
                 raise rules.shapes_refused([x.shape, operand.shape], why)
         return rules.spec(x.shape, promote([operand.dtype for operand in given.values()]))
 
-    def compute(*arrays: Any, **attributes: Any) -> mx.array:
-        return function(*arrays, **attributes)
-
     return row(
         signature,
         infer,
-        compute,
+        function,
         *page,
         attributes=(*attributes, EPS),
         differentiable=names,
@@ -197,6 +195,16 @@ def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -
     return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)
 
 
+_attention_wide = in_float32(_attention_arrays)
+_attention_keeping = keeping(_attention_arrays, ["scale"])
+
+
+def _attention_of_any(*arrays: Any, **attributes: Any) -> mx.array:
+    """Hold scores in float32, as GPUs do; on a CPU that also is faster for 16-bit floats."""
+    on_cpu = mx.default_device().type == mx.cpu
+    return (_attention_wide if on_cpu else _attention_keeping)(*arrays, **attributes)
+
+
 def _attention_float64(
     q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array | str | None
 ) -> mx.array:
@@ -228,7 +236,8 @@ def _dropout_arrays(x: Any, key: Any, /, **attributes: Any) -> mx.array:
     if kept == 0:
         return mx.zeros_like(x)
     mask = mx.random.bernoulli(kept, x.shape, key=key)
-    return mx.where(mask, x / mx.array(kept, dtype=x.dtype), mx.zeros_like(x))
+    wide = widened(x)  # float16 may have no number that is so small
+    return mx.where(mask, (wide / constant(kept, wide)).astype(x.dtype), mx.zeros_like(x))
 
 
 def _linear(x: Any, weight: Any, bias: Any, /, **attributes: Any) -> Spec:
@@ -290,7 +299,7 @@ ROWS = (
     _normalization(
         "group_norm(x, weight?, bias?)",
         2,
-        _group_norm,
+        in_float32(_group_norm),
         "Groups of channels, which are last, with mean 0 and variance 1 over all positions; "
         "groups are channels that follow each other.",
         _FORMULA,
@@ -302,7 +311,7 @@ ROWS = (
     _normalization(
         "instance_norm(x, weight?, bias?)",
         3,
-        _instance_norm,
+        in_float32(_instance_norm),
         "Each channel of each element of the batch with mean 0 and variance 1 over all positions.",
         _FORMULA,
         [example("[2,5,4]", "[4]", "[4]"), example("[2,3,3,2]")],
@@ -311,7 +320,7 @@ ROWS = (
     _normalization(
         "batch_norm(x, mean?, var?, weight?, bias?)",
         2,
-        _batch_norm,
+        in_float32(_batch_norm),
         "Each channel with the mean and variance given, or with its own over batch and positions.",
         _FORMULA,
         [
@@ -352,7 +361,7 @@ ROWS = (
     row(
         "scaled_dot_product_attention(∂q, ∂k, ∂v, ∂mask?)",
         _attention,
-        _attention_arrays,
+        _attention_of_any,
         "Attention of several heads: all are (batch, heads, positions, features), and each head of "
         "keys serves as many heads of queries.",
         "softmax(q k^T scale + mask) v",

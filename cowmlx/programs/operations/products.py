@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count
 from cowmlx.programs.operations import rules
+from cowmlx.programs.operations.half import keeping
 from cowmlx.programs.operations.indexing import picked_checks, picked_shape
 from cowmlx.programs.operations.indices import INDICES, Check, safe, taken
 from cowmlx.programs.operations.making import PAIR, cast, constant, example, row, shaped
@@ -314,7 +315,7 @@ ROWS = (
     row(
         "addmm(∂c, ∂a, ∂b)",
         _addmm,
-        _addmm_arrays,
+        keeping(_addmm_arrays, ["alpha", "beta"]),
         "A matrix product and another array.",
         "alpha (a b) + beta c",
         [example("[4]", "[2,3]", "[3,4]"), example("[2,4]", "[2,3]", "[3,4]", alpha=0.5, beta=2.0)],

@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.creation import SHAPE
+from cowmlx.programs.operations.half import GREATEST
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import example, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
@@ -93,11 +94,20 @@ def _standard_normal(u: mx.array) -> mx.array:
     return math.sqrt(2) * elementary.erfinv(u)
 
 
+def _drawn_in(dtype: mx.Dtype, *numbers: float) -> mx.Dtype:
+    """Return float32 where a number is infinite in float16, else the dtype."""
+    is_lost = dtype == mx.float16 and any(abs(number) > GREATEST for number in numbers)
+    return mx.float32 if is_lost else dtype
+
+
 # mlx draws float64 in float32, or not at all.
 def uniform(
     low: float, high: float, shape: Sequence[int], dtype: mx.Dtype, key: mx.array
 ) -> mx.array:
     """Return uniform numbers from low up to high, without it."""
+    if _drawn_in(dtype, low, high) != dtype:
+        below = high - abs(high) * 2.0**-11  # what is less is not rounded to high
+        return mx.random.uniform(low, below, shape, mx.float32, key).astype(dtype)
     if dtype != mx.float64:
         return mx.random.uniform(low, high, shape, dtype, key)
     result = low + (high - low) * _unit(shape, key)
@@ -110,7 +120,8 @@ def normal(
 ) -> mx.array:
     """Return numbers of a normal distribution."""
     if dtype != mx.float64:
-        return mx.random.normal(shape, dtype, loc, scale, key)
+        drawn_in = _drawn_in(dtype, loc, scale)
+        return mx.random.normal(shape, drawn_in, loc, scale, key).astype(dtype)
     return loc + scale * _standard_normal(2 * _unit(shape, key) - 1)
 
 
@@ -118,7 +129,9 @@ def _truncated_normal(
     lower: float, upper: float, shape: Sequence[int], dtype: mx.Dtype, key: mx.array
 ) -> mx.array:
     if dtype != mx.float64:
-        return mx.random.truncated_normal(lower, upper, shape, dtype, key)
+        # In 16 bits mlx would take the ends of a far bound, some of which are infinite.
+        wide = mx.random.truncated_normal(lower, upper, shape, mx.float32, key)
+        return mx.clip(wide.astype(dtype), lower, upper)
     ends = [math.erf(bound / math.sqrt(2)) for bound in (lower, upper)]
     result = _standard_normal(ends[0] + (ends[1] - ends[0]) * _unit(shape, key))
     return mx.clip(result, lower, upper)
@@ -134,7 +147,8 @@ def _laplace(
     shape: Sequence[int], dtype: mx.Dtype, loc: float, scale: float, key: mx.array
 ) -> mx.array:
     if dtype != mx.float64:
-        return mx.random.laplace(shape, dtype, loc, scale, key)
+        drawn_in = _drawn_in(dtype, loc, scale)
+        return mx.random.laplace(shape, drawn_in, loc, scale, key).astype(dtype)
     place = 2 * _unit(shape, key) - 1
     return loc - scale * mx.sign(place) * mx.log1p(-mx.abs(place))
 

@@ -168,7 +168,7 @@ def _pool(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int
         before = _size(shape)
         shape[axis] = places
         elements = max(elements, before + 2 * _size(shape) * kernel + _size(shape))
-    return 2 * _bytes(given) * elements
+    return 2 * max(_bytes(given), 4) * elements
 
 
 def _gathered(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from cowmlx.programs.operations.half import HALF, widened
 from cowmlx.programs.operations.rules import axes_of
 
 Axis = int | tuple[int, ...] | None
@@ -22,16 +23,15 @@ SHORT = 4096
 """Numbers of a part, or sums of parts, that are added one after the other."""
 PART = 128
 """Numbers of a part."""
-_HALF = (mx.float16, mx.bfloat16)
 
 
 def total(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.array:
     """Return the sum along axes."""
     axes = axes_of(axis, a.ndim)
-    is_half = a.dtype in _HALF
+    is_half = a.dtype in HALF
     if not _is_long(a, axes, LONG_HALF if is_half else LONG):
         return mx.sum(a, axis=axis, keepdims=keepdims)
-    found = _in_parts(a.astype(mx.float32) if is_half else a, axes, keepdims)
+    found = _in_parts(widened(a), axes, keepdims)
     return found.astype(a.dtype)
 
 
@@ -45,8 +45,7 @@ def mean(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.array:
     if not _is_long(a, axes, LONG):
         return mx.mean(a, axis=axis, keepdims=keepdims)
     count = math.prod(a.shape[each] for each in axes)
-    wide = a.astype(mx.float32) if a.dtype in _HALF else a
-    return (_in_parts(wide, axes, keepdims) * (1 / count)).astype(a.dtype)
+    return (_in_parts(widened(a), axes, keepdims) * (1 / count)).astype(a.dtype)
 
 
 def variance(a: mx.array, axis: Axis = None, keepdims: bool = False, ddof: int = 0) -> mx.array:

@@ -1,0 +1,95 @@
+"""Importers: files of programs and of other systems' networks as programs of this library."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from cowmlx.errors import InputOutput, InvalidArgument, NotFound
+from cowmlx.programs.bounds import MAX_BYTES, Pace, Steps
+from cowmlx.programs.checking import text
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from cowmlx.programs.program import Program
+
+KINDS = (".json", ".onnx")
+ARRAYS = ".safetensors"
+"""The ending of the file beside a program's, with the values of its parameters."""
+
+
+def load_steps(path: str, fixed: str | None = None, gpu: bool = False) -> Steps[Program]:
+    """Return the program of a file, in steps.
+
+    Args:
+        path: a name that ends with one of :data:`KINDS`.
+        fixed: values of inputs and sizes of dimensions, as a JSON object; for ONNX files.
+        gpu: whether it will run on a GPU, which has no float64.
+
+    Raises:
+        NotFound: the file is missing, or a package that it needs.
+        InputOutput: it cannot be read.
+        BadFormat: it is damaged.
+        InvalidArgument: the program in it is wrong, or ``fixed`` does not fit it.
+        Unsupported: it needs what programs do not have.
+    """
+    from cowmlx.programs.program import Program
+
+    entry, values = yield from parts_steps(path, fixed)
+    return (yield from Program.of_entry_steps(entry, values, gpu))
+
+
+def parts_steps(
+    path: str, fixed: str | None = None
+) -> Steps[tuple[dict[str, Any], dict[str, mx.array]]]:
+    """Return the program of a file as JSON has it, and arrays for its parameters, in steps."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in KINDS:
+        raise InvalidArgument(
+            f"path is {path}, must be a name that ends with {' or '.join(KINDS)}",
+            argument="path",
+            value=ending[:16],
+            accepted=", ".join(KINDS),
+        )
+    given = {}
+    if fixed is not None:
+        given = yield from text.read_steps(fixed, "fixed")
+    if not os.path.exists(path):
+        raise NotFound(f"No such file or directory: {path}", file=path)
+    if ending == ".onnx":
+        from cowmlx.programs.importing import onnx_file
+
+        imported = yield from onnx_file.load_steps(path, given)
+        return imported.entry, (yield from imported.arrays_steps())
+    if given:
+        raise InvalidArgument(
+            "fixed is for ONNX files: the dimensions of a program are in its JSON",
+            reason="conflict",
+            argument="fixed",
+        )
+    return (yield from _json_steps(path))
+
+
+def _json_steps(path: str) -> Steps[tuple[dict[str, Any], dict[str, mx.array]]]:
+    import mlx.core as mx
+
+    from cowmlx.folders import safetensors
+
+    try:
+        with open(path, "rb") as file:
+            source = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputOutput(f"cannot read {path}: {error.strerror or error}", file=path) from error
+    entry = yield from text.read_steps(source, "the program")
+    beside = os.path.splitext(path)[0] + ARRAYS
+    if not os.path.exists(beside):
+        return entry, {}
+    safetensors.check_file(beside)
+    yield
+    arrays = safetensors.load(beside)
+    pace = Pace()
+    for array in arrays.values():
+        mx.eval(array)
+        yield from pace.rest()
+    return entry, arrays

@@ -1,0 +1,213 @@
+"""ONNX files as programs: the file, its graph, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, NotFound
+from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
+from cowmlx.programs.failure import shown
+from cowmlx.programs.importing import onnx_tensors
+from cowmlx.programs.importing.imported import Imported
+from cowmlx.programs.importing.onnx_walk import Walk
+from cowmlx.programs.importing.scope import Book, Scope
+from cowmlx.programs.importing.shapes import declared_spec
+from cowmlx.programs.importing.values import Value, Weight, numpy_type
+from cowmlx.programs.operations.row import Spec
+
+MAX_FILE = (1 << 31) - 1
+"""Of a protobuf message."""
+DOMAINS = ("", "ai.onnx")
+OLDEST = 1
+"""Opsets from 13 are tested; older ones are read where operators did not change."""
+
+
+def package() -> Any:
+    """Return the package ``onnx``.
+
+    Raises:
+        NotFound: it is not installed.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise NotFound(
+            "ONNX files need the Python package onnx, which is not installed: "
+            f"pip install 'onnx>=1.17' ({error})",
+            reason="package_not_found",
+            package="onnx",
+        ) from error
+    return onnx
+
+
+def load_steps(path: str, fixed: Mapping[str, Any]) -> Steps[Imported]:
+    """Return the program of an ONNX file, in steps.
+
+    Args:
+        path: the file.
+        fixed: values of inputs, and of dimensions, by their names.
+
+    Raises:
+        NotFound: the file or the package is missing.
+        BadFormat: the file is damaged.
+        Unsupported: it needs what programs do not have; names the operator and the node.
+    """
+    onnx = package()
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size > MAX_FILE:
+                raise BadFormat(f"{path} has more than {MAX_FILE} bytes", file=path)
+            data = file.read(MAX_FILE)
+    except OSError as error:
+        raise InputOutput(f"cannot read {path}: {error.strerror or error}", file=path) from error
+    yield
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf's class differs between its versions
+        raise BadFormat(f"{path} is damaged or no ONNX file: {error}", file=path) from error
+    del data
+    yield
+    return (yield from model_steps(model, os.path.dirname(os.path.abspath(path)), fixed))
+
+
+def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Imported]:
+    """Return the program of a ModelProto, as :func:`load_steps`."""
+    opsets = {"" if o.domain in DOMAINS else o.domain: o.version for o in model.opset_import}
+    if not model.HasField("graph") or not model.graph.output:
+        raise BadFormat("the file has no graph with outputs")
+    if not OLDEST <= opsets.get("", OLDEST) <= 1 << 16:
+        raise BadFormat(f"the file is of opset {opsets['']}, must be {OLDEST} or newer")
+    graph = model.graph
+    if len(graph.input) + len(graph.initializer) + len(graph.output) > MAX_DECLARED:
+        raise BadFormat(f"the graph declares more than {MAX_DECLARED} values")
+    book = Book()
+    scope = Scope(book)
+    for output in graph.output:
+        book.reserve(output.name)
+    functions = {(f.domain, f.name): f for f in model.functions}
+    walk = Walk(scope, opsets, functions, folder, {})
+    uses = used(graph)
+    begun = _declare(walk, graph, fixed, uses)
+    yield from _initialize(walk, graph, folder, uses, begun)
+    yield from walk.nodes_steps(graph.node)
+    outputs = []
+    for output in graph.output:
+        if output.name not in walk.values:
+            raise BadFormat(f"output {shown(output.name)} is no value of the graph")
+        outputs.append((output.name, walk.values[output.name]))
+    yield
+    entry = scope.program(outputs)
+    return Imported(entry, {name: weight for name, (_, weight) in book.parameters.items()})
+
+
+def used(graph: Any) -> Counter[str]:
+    """Return how often nodes read each name, in subgraphs too."""
+    uses: Counter[str] = Counter()
+    waiting = [graph]
+    while waiting:
+        here = waiting.pop()
+        uses.update(output.name for output in here.output)
+        for node in here.node:
+            uses.update(node.input)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    waiting.append(attribute.g)
+                waiting.extend(attribute.graphs)
+    return uses
+
+
+def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any], uses: Counter[str]) -> set[str]:
+    """Declare the inputs of the graph; return the names that initializers have."""
+    begun = {tensor.name for tensor in graph.initializer}
+    begun |= {sparse.values.name for sparse in graph.sparse_initializer}
+    known = {value.name for value in graph.input} - begun
+    sizes = {name: value for name, value in fixed.items() if name not in known}
+    seen: set[str] = set()
+    for value in graph.input:
+        if value.name in begun:
+            continue
+        what = f"input {shown(value.name)}"
+        spec = declared_spec(value, what, sizes, seen)
+        if value.name in fixed:
+            walk.set(value.name, _fixed(walk.scope, value.name, spec, fixed[value.name]))
+        else:
+            walk.set(value.name, walk.scope.input(value.name, spec))
+    for name in sizes:
+        if name not in seen:
+            accepted = ", ".join(sorted(known | seen)[:16])
+            raise InvalidArgument(
+                f"fixed has {shown(name)}, which is no input and no dimension of the file; it has "
+                f"{accepted}",
+                reason="unknown_option",
+                argument=name,
+                accepted=accepted,
+            )
+    return begun
+
+
+def _fixed(scope: Scope, name: str, spec: Spec, value: Any) -> Value:
+    try:
+        array = np.array(value, numpy_type(spec.dtype))
+    except (ValueError, TypeError, OverflowError):
+        array = None
+    if array is None or array.ndim != len(spec.shape):
+        raise InvalidArgument(
+            f"fixed has {shown(value)} for the input {shown(name)}, must be numbers for {spec}",
+            reason="wrong_type",
+            argument=name,
+            accepted=str(spec),
+        )
+    return scope.constant(array)
+
+
+def _initialize(
+    walk: Walk, graph: Any, folder: str, uses: Counter[str], begun: set[str]
+) -> Steps[None]:
+    pace = Pace()
+    for tensor in graph.initializer:
+        yield from pace.rest()
+        if not uses[tensor.name]:
+            continue
+        walk.set(tensor.name, tensor_value(walk.scope, tensor, folder, uses[tensor.name]))
+    for sparse in graph.sparse_initializer:
+        walk.set(sparse.values.name, sparse_value(walk.scope, sparse, folder))
+
+
+def tensor_value(scope: Scope, tensor: Any, folder: str, uses: int = 1) -> Value:
+    """Return the value of a tensor of the file."""
+    dtype, shape = onnx_tensors.checked(tensor, folder)
+    weight = Weight(
+        tensor.name or "constant",
+        Spec(shape, dtype),
+        lambda: onnx_tensors.array_of(tensor, folder),
+        uses,
+    )
+    return scope.weight(weight)
+
+
+def sparse_value(scope: Scope, sparse: Any, folder: str) -> Value:
+    """Return the value of a sparse tensor of the file, as a whole one."""
+    from cowmlx.programs.bounds import MAX_CONSTANT
+
+    shape = onnx_tensors.shape_of(sparse, "a sparse tensor")
+    values = onnx_tensors.array_of(sparse.values, folder)
+    indices = onnx_tensors.array_of(sparse.indices, folder)
+    if int(np.prod(shape)) > MAX_CONSTANT or values.ndim != 1:
+        raise BadFormat(f"a sparse tensor of the shape {list(shape)} is too large")
+    whole = np.zeros(shape, values.dtype)
+    try:
+        if (indices < 0).any():
+            raise IndexError
+        if indices.ndim == 1:
+            whole.reshape(-1)[indices] = values
+        else:
+            whole[tuple(indices.T)] = values
+    except (IndexError, ValueError):
+        raise BadFormat("a sparse tensor has indices outside of its shape") from None
+    return scope.constant(whole)

@@ -1,0 +1,147 @@
+"""Normalizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cowmlx.errors import Unsupported
+from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.operators.products import channels_first, channels_last
+from cowmlx.programs.importing.operators.reductions import reduced
+from cowmlx.programs.importing.operators.shaping import padded
+from cowmlx.programs.importing.values import Value
+
+
+@converts("BatchNormalization")
+def _batch(node: OnnxNode) -> list[Value]:
+    value, scale, bias, mean, var = (node.input(at) for at in range(5))
+    epsilon = node.attr("epsilon", 1e-5)
+    if value.rank == 1:
+        raise Unsupported("its input has one dimension")
+    image = channels_last(node, value)
+    if not node.attr("training_mode", 0):
+        if node.has_output(1):
+            raise Unsupported("it has statistics as results, but not training_mode")
+        found = node.apply("batch_norm", image, mean, var, scale, bias, eps=float(epsilon))
+        return [channels_first(node, node.scope.cast(found, value.dtype))]
+    axes = list(range(image.rank - 1))
+    own_mean = node.apply("mean", image, axis=axes)
+    own_var = node.apply("var", image, axis=axes)
+    found = node.apply("batch_norm", image, own_mean, own_var, scale, bias, eps=float(epsilon))
+    momentum = node.attr("momentum", 0.9)
+    results = [channels_first(node, node.scope.cast(found, value.dtype))]
+    for old, new in ((mean, own_mean), (var, own_var)):
+        kept = node.apply("multiply", old, node.number(momentum, old))
+        new = node.scope.cast(new, old.dtype)
+        added = node.apply("multiply", new, node.number(1 - momentum, new))
+        results.append(node.apply("add", kept, added))
+    return results
+
+
+@converts("InstanceNormalization")
+def _instance(node: OnnxNode) -> Value:
+    value, scale, bias = (node.input(at) for at in range(3))
+    image = channels_last(node, value)
+    axes = list(range(1, image.rank - 1))
+    mean = node.apply("mean", image, axis=axes, keepdims=True)
+    var = node.apply("var", image, axis=axes, keepdims=True)
+    centred = node.apply("subtract", image, mean)
+    epsilon = node.number(node.attr("epsilon", 1e-5), var)
+    slope = node.apply("rsqrt", node.apply("add", var, epsilon))
+    scaled = node.apply("multiply", node.apply("multiply", centred, slope), scale)
+    return channels_first(node, node.apply("add", scaled, bias))
+
+
+@converts("LayerNormalization", "RMSNormalization")
+def _layer(node: OnnxNode) -> list[Value]:
+    value, scale, bias = node.input(0), node.input(1), node.optional(2)
+    axis = node.axis(-1, value.rank)
+    epsilon = float(node.attr("epsilon", 1e-5))
+    rms = node.op == "RMSNormalization"
+    if axis == value.rank - 1 and scale.rank == 1 and len(node.outputs) == 1:
+        if rms:
+            return [node.apply("rms_norm", value, scale, eps=epsilon)]
+        return [node.apply("layer_norm", value, scale, bias, eps=epsilon)]
+    axes = list(range(axis, value.rank))
+    wide = value if value.dtype in ("float32", "float64") else node.scope.cast(value, "float32")
+    results = []
+    if rms:
+        power = node.apply("mean", node.apply("square", wide), axis=axes, keepdims=True)
+        centred = wide
+    else:
+        mean = node.apply("mean", wide, axis=axes, keepdims=True)
+        power = node.apply("var", wide, axis=axes, keepdims=True)
+        centred = node.apply("subtract", wide, mean)
+        results.append(mean)
+    slope = node.apply("rsqrt", node.apply("add", power, node.number(epsilon, power)))
+    found = node.scope.cast(node.apply("multiply", centred, slope), value.dtype)
+    found = node.apply("multiply", found, scale)
+    if bias is not None:
+        found = node.apply("add", found, bias)
+    return [found, *results, slope]
+
+
+@converts("GroupNormalization")
+def _group(node: OnnxNode) -> Value:
+    value, scale, bias = (node.input(at) for at in range(3))
+    groups = node.needed("num_groups")
+    channels: Any = value.shape[1]
+    split = node.scope.reshape(
+        value, [value.shape[0], groups, channels // groups, *value.shape[2:]]
+    )
+    axes = list(range(2, split.rank))
+    mean = node.apply("mean", split, axis=axes, keepdims=True)
+    var = node.apply("var", split, axis=axes, keepdims=True)
+    epsilon = node.number(node.attr("epsilon", 1e-5), var)
+    slope = node.apply("rsqrt", node.apply("add", var, epsilon))
+    found = node.apply("multiply", node.apply("subtract", split, mean), slope)
+    sides = [channels if node.opset >= 21 else groups, *[1] * (value.rank - 2)]
+    if node.opset >= 21:
+        found = node.scope.reshape(found, list(value.shape))
+    else:
+        sides = [groups, 1, *[1] * (value.rank - 2)]
+    found = node.apply("multiply", found, node.scope.reshape(scale, sides))
+    found = node.apply("add", found, node.scope.reshape(bias, sides))
+    return node.scope.reshape(found, list(value.shape))
+
+
+@converts("LpNormalization")
+def _lp(node: OnnxNode) -> Value:
+    value = node.input()
+    axis = node.axis(-1, value.rank)
+    norm = reduced(node, f"L{node.attr('p', 2)}", value, [axis], True)
+    empty = node.apply("equal", norm, node.number(0, norm))
+    safe = node.apply("where", empty, node.number(1, norm), norm)
+    return node.apply("divide", value, safe)
+
+
+@converts("LRN")
+def _local(node: OnnxNode) -> Value:
+    value = node.input()
+    size = node.needed("size")
+    channels = value.shape[1]
+    if not isinstance(channels, int):
+        raise Unsupported("its channels are not known before a run")
+    square = node.apply("square", value)
+    pairs = [(0, 0)] * value.rank
+    pairs[1] = ((size - 1) // 2, size - 1 - (size - 1) // 2)
+    wide = padded(node, square, pairs)
+    total: Value | None = None
+    for at in range(size):
+        part = node.apply("slice", wide, start=[at], stop=[at + channels], axes=[1])
+        total = part if total is None else node.apply("add", total, part)
+    assert total is not None
+    scaled = node.apply("multiply", total, node.number(node.attr("alpha", 1e-4) / size, value))
+    base = node.apply("add", scaled, node.number(node.attr("bias", 1.0), value))
+    power = node.apply("power", base, node.number(node.attr("beta", 0.75), value))
+    return node.apply("divide", value, power)
+
+
+@converts("MeanVarianceNormalization")
+def _mean_variance(node: OnnxNode) -> Value:
+    value = node.input()
+    axes = list(node.attr("axes", [0, 2, 3]))
+    centred = node.apply("subtract", value, reduced(node, "Mean", value, axes, True))
+    power = reduced(node, "Mean", node.apply("square", centred), axes, True)
+    deviation = node.apply("add", node.apply("sqrt", power), node.number(1e-9, value))
+    return node.apply("divide", centred, deviation)

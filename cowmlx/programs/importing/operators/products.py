@@ -1,0 +1,195 @@
+"""Matrix products and convolutions; images have their channels last here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.operators.shaping import padded, reshaped
+from cowmlx.programs.importing.values import Value
+
+
+@converts("MatMul")
+def _matmul(node: OnnxNode) -> Value:
+    return product(node, node.input(0), node.input(1))
+
+
+def product(node: OnnxNode, a: Value, b: Value) -> Value:
+    """Return a matrix product, of integers too."""
+    if "int" not in a.dtype:
+        return node.apply("matmul", a, b)
+    wide = node.apply("matmul", node.scope.cast(a, "float64"), node.scope.cast(b, "float64"))
+    return node.scope.cast(wide, a.dtype)
+
+
+@converts("Gemm")
+def _gemm(node: OnnxNode) -> Value:
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    dtype = a.dtype
+    if a.rank != 2 or b.rank != 2:
+        raise BadFormat(f"multiplies {a.spec} and {b.spec}, must be matrices")
+    if node.attr("transA", 0):
+        a = node.scope.transpose(a, (1, 0))
+    plain = alpha == 1 and (c is None or beta == 1) and "float" in dtype
+    if plain and node.attr("transB", 0) and (c is None or c.rank == 1):
+        return node.apply("linear", a, b, c)
+    if node.attr("transB", 0):
+        b = node.scope.transpose(b, (1, 0))
+    found = product(node, a, b)
+    if alpha != 1:
+        found = node.apply("multiply", found, node.number(alpha, found))
+    if c is not None:
+        if beta != 1:
+            c = node.apply("multiply", c, node.number(beta, c))
+        found = node.apply("add", found, c)
+    return node.scope.cast(found, dtype)
+
+
+@converts("Einsum")
+def _einsum(node: OnnxNode) -> Value:
+    values = [node.input(at) for at in range(len(node.inputs))]
+    return node.apply("einsum", *values, subscripts=node.needed("equation").replace(" ", ""))
+
+
+def pads_of(node: OnnxNode, sides: list[Any], reach: list[int], strides: list[int]) -> Any:
+    """Return pairs of padding for spatial axes.
+
+    Args:
+        node: has the attributes ``auto_pad`` and ``pads``.
+        sides: lengths of the axes.
+        reach: how many elements a window spans.
+        strides: from one window to the next.
+    """
+    axes = len(reach)
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto == "VALID":
+        return [(0, 0)] * axes
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pairs = []
+        for side, span, stride in zip(sides, reach, strides, strict=True):
+            if not isinstance(side, int):
+                if stride != 1:
+                    raise Unsupported(f"{auto} needs an axis of known length, and has {side}")
+                missing = span - 1
+            else:
+                missing = max((-(-side // stride) - 1) * stride + span - side, 0)
+            small, large = missing // 2, missing - missing // 2
+            pairs.append((small, large) if auto == "SAME_UPPER" else (large, small))
+        return pairs
+    pads = node.ints("pads", 2 * axes, 0)
+    if any(pad < 0 for pad in pads):
+        raise BadFormat(f"has negative pads {pads}")
+    return list(zip(pads[:axes], pads[axes:], strict=True))
+
+
+def channels_last(node: OnnxNode, value: Value) -> Value:
+    """Return (N, C, …) as (N, …, C)."""
+    return node.scope.transpose(value, (0, *range(2, value.rank), 1))
+
+
+def channels_first(node: OnnxNode, value: Value) -> Value:
+    """Return (N, …, C) as (N, C, …)."""
+    return node.scope.transpose(value, (0, value.rank - 1, *range(1, value.rank - 1)))
+
+
+@converts("Conv")
+def _conv(node: OnnxNode) -> Value:
+    found = convolved(node, node.input(0), node.input(1))
+    bias = node.optional(2)
+    return channels_first(node, node.apply("add", found, bias) if bias else found)
+
+
+def convolved(node: OnnxNode, value: Value, weight: Value) -> Value:
+    """Return a convolution, channels last."""
+    axes = value.rank - 2
+    if not 1 <= axes <= 3 or weight.rank != value.rank:
+        raise Unsupported(f"convolves {value.spec} with {weight.spec}: 1 to 3 axes are possible")
+    strides, dilations = node.ints("strides", axes, 1), node.ints("dilations", axes, 1)
+    windows: list[Any] = list(weight.shape[2:])
+    reach = [(side - 1) * by + 1 for side, by in zip(windows, dilations, strict=True)]
+    pairs = pads_of(node, list(value.shape[2:]), reach, strides)
+    image, kernel = channels_last(node, value), channels_last(node, weight)
+    groups = node.attr("group", 1)
+    if all(low == high for low, high in pairs):
+        return node.apply(
+            f"conv{axes}d",
+            image,
+            kernel,
+            stride=strides,
+            padding=[low for low, _ in pairs],
+            dilation=dilations,
+            groups=groups,
+        )
+    image = padded(node, image, [(0, 0), *pairs, (0, 0)])
+    return node.apply(
+        f"conv{axes}d", image, kernel, stride=strides, dilation=dilations, groups=groups
+    )
+
+
+@converts("ConvTranspose")
+def _conv_transpose(node: OnnxNode) -> Value:
+    value, weight, bias = node.input(0), node.input(1), node.optional(2)
+    axes = value.rank - 2
+    if not 1 <= axes <= 3:
+        raise Unsupported(f"convolves {value.spec}: 1 to 3 axes are possible")
+    strides, dilations = node.ints("strides", axes, 1), node.ints("dilations", axes, 1)
+    more = node.ints("output_padding", axes, 0)
+    groups = node.attr("group", 1)
+    windows: list[Any] = list(weight.shape[2:])
+    reach = [(side - 1) * by + 1 for side, by in zip(windows, dilations, strict=True)]
+    pairs = _transposed_pads(node, value, strides, reach, more)
+    image = channels_last(node, value)
+    # (C_in, C_out / groups, kernel) as (C_out, kernel, C_in / groups).
+    channels, outputs = weight.shape[0], weight.shape[1]
+    if groups == 1:
+        kernel = node.scope.transpose(weight, (1, *range(2, weight.rank), 0))
+    else:
+        split = node.scope.reshape(weight, [groups, channels // groups, outputs, *windows])
+        turned = node.scope.transpose(split, (0, 2, *range(3, split.rank), 1))
+        kernel = reshaped(node, turned, [groups * outputs, *windows, channels // groups])
+    pads = [
+        [span - 1 - low, span - 1 - high + end]
+        for span, (low, high), end in zip(reach, pairs, more, strict=True)
+    ]
+    wide = [[max(low, 0), max(high, 0)] for low, high in pads]
+    found = node.apply(
+        "conv_general",
+        image,
+        kernel,
+        padding=wide,
+        kernel_dilation=dilations,
+        input_dilation=strides,
+        groups=groups,
+        flip=True,
+    )
+    for axis, (low, high) in enumerate(pads, 1):
+        if low < 0 or high < 0:
+            stop = high if high < 0 else 2**31 - 1
+            found = node.apply("slice", found, start=[max(-low, 0)], stop=[stop], axes=[axis])
+    return channels_first(node, node.apply("add", found, bias) if bias else found)
+
+
+def _transposed_pads(
+    node: OnnxNode, value: Value, strides: list[int], reach: list[int], more: list[int]
+) -> list[tuple[int, int]]:
+    sides: list[Any] = list(value.shape[2:])
+    wanted = node.attr("output_shape")
+    auto = node.attr("auto_pad", "NOTSET")
+    if wanted is None and auto not in ("SAME_UPPER", "SAME_LOWER"):
+        return pads_of(node, sides, reach, strides)
+    if not all(isinstance(side, int) for side in sides):
+        raise Unsupported("its axes are not known before a run")
+    if wanted is None:
+        wanted = [side * stride for side, stride in zip(sides, strides, strict=True)]
+    pairs = []
+    for at, side in enumerate(sides):
+        whole = strides[at] * (side - 1) + more[at] + reach[at]
+        total = whole - wanted[len(wanted) - len(sides) + at]
+        half = total // 2
+        if auto == "SAME_UPPER":
+            pairs.append((half, total - half))
+        else:
+            pairs.append((total - half, half))
+    return pairs

@@ -1,0 +1,275 @@
+"""Quantized forms: scales and zero points, products of integers, weights of few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.dimensions import count
+from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.onnx_tensors import dtype_of
+from cowmlx.programs.importing.operators.products import channels_first, convolved
+from cowmlx.programs.importing.values import Value, Weight
+from cowmlx.programs.operations.row import Spec
+
+
+def _along(node: OnnxNode, part: Value, value: Value, axis: int, block: int) -> Value:
+    """Return scales or zero points in a shape that meets the value's."""
+    if part.rank == 0 or part.shape == (1,):
+        return node.scope.reshape(part, [])
+    if block:
+        return _blocks(node, part, value, axis, block)
+    if part.rank == 1:
+        shape: list[Any] = [1] * value.rank
+        shape[axis] = part.shape[0]
+        return node.scope.reshape(part, shape)
+    return part
+
+
+def _blocks(node: OnnxNode, part: Value, value: Value, axis: int, block: int) -> Value:
+    side = value.shape[axis]
+    repeated = node.apply("repeat", part, repeats=block, axis=axis)
+    if isinstance(side, int) and repeated.shape[axis] != side:
+        repeated = node.apply("slice", repeated, start=[0], stop=[side], axes=[axis])
+    return repeated
+
+
+@converts("DequantizeLinear")
+def _dequantize(node: OnnxNode) -> Value:
+    value, scale, zero = node.input(0), node.input(1), node.optional(2)
+    axis = node.axis(1, value.rank) if count(scale.shape) != 1 else 0
+    block = node.attr("block_size", 0)
+    weight = _dequantized_weight(node, value, scale, zero, axis, block)
+    if weight is not None:
+        return weight
+    wide = "int32" if "int" in value.dtype else value.dtype
+    number = node.scope.cast(value, wide)
+    if zero is not None:
+        point = node.scope.cast(_along(node, zero, value, axis, block), wide)
+        number = node.apply("subtract", number, point)
+    scaled = node.scope.cast(number, scale.dtype)
+    return node.apply("multiply", scaled, _along(node, scale, value, axis, block))
+
+
+def _dequantized_weight(
+    node: OnnxNode, value: Value, scale: Value, zero: Value | None, axis: int, block: int
+) -> Value | None:
+    """Return a parameter of floats, where all of a weight is in the file."""
+    parts = [node.scope.known(part) for part in (value, scale)]
+    point = node.scope.known(zero)
+    large = value.weight is not None and value.known is None
+    if large and value.weight is not None and parts[1] is not None:
+        read = value.weight.read
+    elif parts[0] is not None and parts[1] is not None and value.rank:
+        held = parts[0]
+        read = lambda: held  # noqa: E731
+    else:
+        return None
+    if zero is not None and point is None:
+        return None
+    scales = parts[1]
+
+    def change() -> Any:
+        array = read().astype("int32") if "int" in value.dtype else read()
+        if point is not None:
+            array = array - _placed(point, array, axis, block).astype(array.dtype)
+        return array.astype(scales.dtype) * _placed(scales, array, axis, block)
+
+    name = node.proto.output[0]
+    return node.scope.weight(Weight(name, Spec(value.shape, scale.dtype), change, 1))
+
+
+def _placed(part: Any, value: Any, axis: int, block: int) -> Any:
+    if part.size == 1:
+        return part.reshape(())
+    if block:
+        whole = np.repeat(part, block, axis)
+        return np.take(whole, range(value.shape[axis]), axis)
+    if part.ndim == 1:
+        shape = [1] * value.ndim
+        shape[axis] = -1
+        return part.reshape(shape)
+    return part
+
+
+@converts("QuantizeLinear")
+def _quantize(node: OnnxNode) -> Value:
+    value, scale, zero = node.input(0), node.input(1), node.optional(2)
+    axis = node.axis(1, value.rank) if count(scale.shape) != 1 else 0
+    block = node.attr("block_size", 0)
+    wanted = "uint8" if zero is None else zero.dtype
+    if zero is None and node.attr("output_dtype"):
+        wanted = dtype_of(node.attr("output_dtype"), "its result")
+    point = None if zero is None else _along(node, zero, value, axis, block)
+    return quantized(node, value, _along(node, scale, value, axis, block), point, wanted)
+
+
+def quantized(node: OnnxNode, value: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
+    """Return round(value / scale) + zero, within the range of an integer."""
+    if "int" not in dtype:
+        raise Unsupported(f"quantizes to {dtype}")
+    wide = node.scope.cast(value, "float32")
+    level = node.apply("round", node.apply("divide", wide, node.scope.cast(scale, "float32")))
+    if zero is not None:
+        level = node.apply("add", level, node.scope.cast(zero, "float32"))
+    bounds = np.iinfo(dtype)
+    held = node.apply("clip", level, a_min=int(bounds.min), a_max=int(bounds.max))
+    return node.scope.cast(held, dtype)
+
+
+def _centred(node: OnnxNode, value: Value, zero: Value | None, by_rows: bool = False) -> Value:
+    """Return integers less their zero point, as floats that hold them."""
+    wide = node.scope.cast(value, "float32")
+    if zero is None:
+        return wide
+    point = node.scope.cast(zero, "float32")
+    if by_rows and point.rank == 1 and point.shape[0] != 1:
+        point = node.scope.reshape(point, [*point.shape, 1])
+    elif point.rank == 1 and point.shape[0] == 1:
+        point = node.scope.reshape(point, [])
+    return node.apply("subtract", wide, point)
+
+
+EXACT = 1 << 12
+"""Terms of a sum of products of 8 bits and 4 bits that float32 holds."""
+
+
+@converts("MatMulInteger")
+def _matmul_integer(node: OnnxNode) -> Value:
+    a = _centred(node, node.input(0), node.optional(2), by_rows=True)
+    b = _centred_weight(node, node.input(1), node.optional(3))
+    terms = b.shape[-2] if b.rank > 1 else b.shape[0]
+    if not isinstance(terms, int) or terms > EXACT:
+        wide = node.apply("matmul", node.scope.cast(a, "float64"), node.scope.cast(b, "float64"))
+        return node.scope.cast(wide, "int32")
+    # Sums of whole products may be beyond float32's integers, those of four bits are not.
+    sixteen = node.number(16, a)
+    high = node.apply("floor", node.apply("divide", a, sixteen))
+    low = node.apply("subtract", a, node.apply("multiply", high, sixteen))
+    parts = [node.scope.cast(node.apply("matmul", part, b), "int32") for part in (high, low)]
+    return node.apply("add", node.apply("multiply", parts[0], node.number(16, parts[0])), parts[1])
+
+
+def _centred_weight(node: OnnxNode, value: Value, zero: Value | None) -> Value:
+    """Return a weight less its zero point as floats, computed at load if the file has both."""
+    weight, point = value.weight, node.scope.known(zero)
+    if weight is None or (zero is not None and point is None):
+        return _centred(node, value, zero)
+
+    def change() -> Any:
+        whole = weight.read().astype("float32")
+        return whole if point is None else whole - point.astype("float32")
+
+    return node.scope.parameter(
+        Weight(weight.name, Spec(value.shape, "float32"), change, weight.uses)
+    )
+
+
+@converts("QLinearMatMul")
+def _quantized_matmul(node: OnnxNode) -> Value:
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (node.input(at) for at in range(8))
+    left = _scaled(node, _centred(node, a, a_zero, by_rows=True), a_scale, by_rows=True)
+    right = _scaled(node, _centred(node, b, b_zero), b_scale)
+    found = node.apply("matmul", left, right)
+    return quantized(node, found, _scalar(node, scale), _scalar(node, zero), zero.dtype)
+
+
+def _scaled(node: OnnxNode, value: Value, scale: Value, by_rows: bool = False) -> Value:
+    wide = node.scope.cast(scale, "float32")
+    if by_rows and wide.rank == 1 and wide.shape[0] != 1:
+        wide = node.scope.reshape(wide, [*wide.shape, 1])
+    else:
+        wide = _scalar(node, wide)
+    return node.apply("multiply", value, wide)
+
+
+def _scalar(node: OnnxNode, value: Value) -> Value:
+    return node.scope.reshape(value, []) if value.shape == (1,) else value
+
+
+@converts("ConvInteger")
+def _conv_integer(node: OnnxNode) -> Value:
+    image = _centred(node, node.input(0), node.optional(2))
+    kernel = _kernel(node, node.input(1), node.optional(3))
+    return node.scope.cast(channels_first(node, convolved(node, image, kernel)), "int32")
+
+
+def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
+    wide = node.scope.cast(weight, "float32")
+    if zero is None:
+        return wide
+    point = node.scope.cast(zero, "float32")
+    if point.rank == 1 and point.shape[0] != 1:
+        point = node.scope.reshape(point, [point.shape[0], *[1] * (weight.rank - 1)])
+    return node.apply("subtract", wide, _scalar(node, point))
+
+
+@converts("QLinearConv")
+def _quantized_conv(node: OnnxNode) -> Value:
+    x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (node.input(at) for at in range(8))
+    found = convolved(node, _centred(node, x, x_zero), _kernel(node, w, w_zero))
+    bias = node.optional(8)
+    if bias is not None:
+        found = node.apply("add", found, node.scope.cast(bias, "float32"))
+    factor = node.apply("multiply", _scalar(node, x_scale), _scalar(node, w_scale))
+    scaled = channels_first(node, node.apply("multiply", found, factor))
+    return quantized(node, scaled, _scalar(node, scale), _scalar(node, zero), zero.dtype)
+
+
+@converts("MatMulNBits", domain="com.microsoft")
+def _few_bits(node: OnnxNode) -> Value:
+    """Multiply by a quantized weight; onto the table's products where their groups are alike."""
+    value, weight, scale = node.input(0), node.input(1), node.input(2)
+    zero, bias = node.optional(3), node.optional(5)
+    k, n = node.needed("K"), node.needed("N")
+    bits, block = node.attr("bits", 4), node.needed("block_size")
+    if node.optional(4) is not None:
+        raise Unsupported("has g_idx, an order of groups")
+    if bits not in (4, 8) or block < 16 or k < 1 or n < 1 or k > 1 << 24 or n > 1 << 24:
+        raise Unsupported(f"has {bits} bits, block_size {block}, K {k} and N {n}")
+    groups = -(-k // block)
+    raw = node.scope.known(weight) if weight.weight is None else weight.weight.read()
+    scales = node.scope.known(scale) if scale.weight is None else scale.weight.read()
+    points = None if zero is None else node.scope.known(zero)
+    if zero is not None and points is None and zero.weight is not None:
+        points = zero.weight.read()
+    if raw is None or scales is None or (zero is not None and points is None):
+        raise node.depends("weight", node.proto.input[1])
+    if raw.size != n * groups * block * bits // 8 or scales.size != n * groups:
+        raise BadFormat(f"its weight has {raw.size} bytes and {scales.size} scales")
+    scales = scales.reshape(n, groups)
+    biases = -scales * _points(points, bits, n, groups).astype(scales.dtype)
+    name = node.proto.input[1]
+    if block in (32, 64, 128) and k % block == 0:
+        words = np.ascontiguousarray(raw).reshape(-1).view("uint32").reshape(n, -1)
+        parts = [
+            _parameter(node, f"{name}{ending}", array)
+            for ending, array in (("", words), (".scales", scales), (".biases", biases))
+        ]
+        found = node.apply("quantized_matmul", value, *parts, group_size=block, bits=bits)
+    else:
+        levels = raw.reshape(n, groups, -1)
+        if bits == 4:
+            levels = np.stack([levels & 15, levels >> 4], -1).reshape(n, groups, block)
+        whole = levels * scales[:, :, None] + biases[:, :, None]
+        dense = whole.reshape(n, -1)[:, :k].astype(scales.dtype)
+        found = node.apply("linear", value, _parameter(node, name, dense))
+    return node.apply("add", found, bias) if bias is not None else found
+
+
+def _points(points: Any, bits: int, n: int, groups: int) -> Any:
+    if points is None:
+        return np.full((n, groups), 1 << (bits - 1))
+    if points.dtype.kind == "f":
+        return points.reshape(n, groups)
+    if bits == 8:
+        return points.reshape(n, groups)
+    rows = points.reshape(n, -1)
+    return np.stack([rows & 15, rows >> 4], -1).reshape(n, -1)[:, :groups]
+
+
+def _parameter(node: OnnxNode, name: str, array: Any) -> Value:
+    spec = Spec(tuple(array.shape), str(array.dtype))
+    return node.scope.parameter(Weight(name, spec, lambda: array, 1))

@@ -1,0 +1,487 @@
+"""Graphs that an importer builds: nodes of the table, with constants and transposes folded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cowmlx.errors import Unsupported
+from cowmlx.programs import control
+from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NAME, MAX_NODES
+from cowmlx.programs.dimensions import Dim, Symbolic, count
+from cowmlx.programs.failure import shown
+from cowmlx.programs.importing.elementwise import ELEMENTWISE
+from cowmlx.programs.importing.values import (
+    Value,
+    Weight,
+    is_symbolic,
+    numpy_type,
+    to_mlx,
+    to_numpy,
+)
+from cowmlx.programs.operations import find
+from cowmlx.programs.operations.attributes import attributes_of
+from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.operations.rules import FLOATS
+
+INLINED = 1 << 12
+"""Elements of an array of integers that is a constant; larger ones are parameters."""
+FOLDED = 1 << 16
+"""Elements of a constant that is computed at load."""
+
+
+class Book:
+    """What all graphs of one import share.
+
+    Attributes:
+        functions: as JSON has them.
+        values: arrays of parameters by their names.
+        parameters: as JSON has them.
+        count: the nodes so far, pruned ones included.
+    """
+
+    def __init__(self) -> None:
+        self.functions: list[dict[str, Any]] = []
+        self.parameters: dict[str, tuple[Spec, Weight]] = {}
+        self.count = 0
+        self.converted = 0
+        self.taken: set[str] = set()
+        self._reserved: set[str] = set()
+
+    def reserve(self, name: str) -> None:
+        """Keep a name for a result of the program."""
+        self.taken.add(name)
+        self._reserved.add(name)
+
+    def claim(self, name: str) -> bool:
+        """Whether a name is kept, and was not claimed before."""
+        if name in self._reserved:
+            self._reserved.remove(name)
+            return True
+        return False
+
+    def name(self, wanted: str) -> str:
+        """Return a name that nothing has, like the one that is wanted."""
+        base = "".join(char if char.isprintable() else "_" for char in wanted)[: MAX_NAME - 12]
+        own = base = base or "value"
+        at = 1
+        while own in self.taken:
+            at += 1
+            own = f"{base}.{at}"
+            if at > 64:  # many of one name: continue where the count is
+                own = f"{base}.{at}.{len(self.taken)}"
+        self.taken.add(own)
+        return own
+
+
+class Scope:
+    """A program's graph, or a function's, while it is built.
+
+    Args:
+        book: what all graphs of the import share.
+        parent: the graph whose values it may read; None for the program.
+    """
+
+    def __init__(self, book: Book, parent: Scope | None = None) -> None:
+        self.book = book
+        self.parent = parent
+        self.inputs: list[Value] = []
+        self.captured: dict[int, tuple[Value, Value]] = {}
+        self._nodes: list[dict[str, Any]] = []
+        self._constants: dict[str, Value] = {}
+        self.needed: set[str] = set()
+        self._results: set[str] = set()
+        self._copies: dict[int, tuple[Value, Value]] = {}
+
+    # ---------------------------------------------------------------- values
+
+    def input(self, name: str, spec: Spec) -> Value:
+        """Declare an input."""
+        value = Value(spec, self, self.book.name(name))
+        self.inputs.append(value)
+        return value
+
+    def constant(self, array: Any, dtype: str | None = None) -> Value:
+        """Return a value of known elements: numbers, a numpy array, or dimensions."""
+        if not isinstance(array, np.ndarray) or array.dtype == object:
+            array = np.asarray(array) if dtype is None else _listed(array, dtype)
+        elif dtype is not None:
+            array = array.astype(numpy_type(dtype))
+        kind = "int64" if array.dtype == object else str(array.dtype)
+        return Value(Spec(tuple(array.shape), kind), self, known=array)
+
+    def weight(self, weight: Weight) -> Value:
+        """Return a parameter, or a constant where no training would change it."""
+        spec = weight.spec
+        size = count(spec.shape)
+        assert isinstance(size, int)
+        trainable = spec.dtype in FLOATS and spec.shape and size > 1
+        if trainable or size > INLINED:
+            return self.parameter(weight)
+        return self.constant(weight.read())
+
+    def parameter(self, weight: Weight) -> Value:
+        """Return a parameter of the program, which functions take as an input."""
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return Value(weight.spec, scope, weight=weight)
+
+    def local(self, value: Value) -> Value:
+        """Return a value of an outer graph as one of this graph."""
+        if value.scope is self:
+            return value
+        if value.known is not None:
+            if id(value) not in self._copies:
+                self._copies[id(value)] = (value, Value(value.spec, self, known=value.known))
+            return self._copies[id(value)][1]
+        assert self.parent is not None
+        outer = self.parent.local(value)
+        if id(outer) not in self.captured:
+            self.parent.named(outer)
+            inner = Value(outer.spec, self, self.book.name(f"{outer.name}"))
+            self.captured[id(outer)] = (outer, inner)
+        return self.captured[id(outer)][1]
+
+    def known(self, value: Value | None) -> Any:
+        """Return the elements of a value as a numpy array; None if they depend on inputs."""
+        if value is None:
+            return None
+        if value.known is not None:
+            return value.known
+        if value.weight is not None and count(value.shape) <= MAX_CONSTANT:  # type: ignore[operator]
+            return value.weight.read()
+        return None
+
+    def named(self, value: Value) -> str:
+        """Return the name of a value for nodes; adds what computes it, if nothing has yet."""
+        value = self.local(value)
+        if value.name is None:
+            if value.known is not None:
+                self._name_known(value)
+            elif value.weight is not None:
+                self._name_weight(value)
+            else:
+                assert value.source is not None
+                source, axes = value.source
+                made = self._node("transpose", [source], {"axes": list(axes)})[0]
+                value.name = made.name
+        assert value.name is not None
+        return value.name
+
+    def _name_known(self, value: Value) -> None:
+        if is_symbolic(value.known):
+            value.name = self._dimensions(value.known).name
+            return
+        if not value.known.size:  # lists would lose its shape
+            attributes = {"shape": list(value.shape), "dtype": value.dtype}
+            value.name = self._node("zeros", [], attributes)[0].name
+            return
+        value.name = self.book.name("constant")
+        self._constants[value.name] = value
+
+    def _name_weight(self, value: Value) -> None:
+        weight = value.weight
+        assert weight is not None
+        value.name = self.book.name(weight.name)
+        self.book.parameters[value.name] = (value.spec, weight)
+
+    def _dimensions(self, array: Any) -> Value:
+        """Return an array of dimensions, which a run has numbers for."""
+        parts = []
+        for dimension in array.reshape(-1):
+            if isinstance(dimension, Symbolic):
+                ones = self.apply("ones", shape=[str(dimension)], dtype="int64")
+                parts.append(self.apply("sum", ones))
+            else:
+                parts.append(self.constant(np.array(dimension, "int64")))
+        stacked = self.apply("stack", *parts)
+        shape = [int(side) for side in array.shape]
+        result = self.apply("reshape", stacked, shape=shape)
+        self.named(result)
+        return result
+
+    # ----------------------------------------------------------------- nodes
+
+    def apply(self, op: str, *inputs: Value | None, **attributes: Any) -> Value:
+        """Return the one result of an operation."""
+        return self.several(op, *inputs, **attributes)[0]
+
+    def several(self, op: str, *inputs: Value | None, **attributes: Any) -> list[Value]:
+        """Return the results of an operation, computed now if its inputs are known."""
+        given = [None if value is None else self.local(value) for value in inputs]
+        folded = self._folded(op, given, attributes)
+        if folded is not None:
+            return folded
+        if op in ELEMENTWISE:
+            sunk = self._sunk(op, given, attributes)
+            if sunk is not None:
+                return [sunk]
+        return self._node(op, given, attributes)
+
+    def _folded(
+        self, op: str, given: Sequence[Value | None], attributes: dict[str, Any]
+    ) -> list[Value] | None:
+        arrays = [None if value is None else value.known for value in given]
+        for value, array in zip(given, arrays, strict=True):
+            if value is not None and (array is None or array.dtype == object):
+                return None
+        row, checked, specs = self._inferred(op, given, attributes)
+        sizes = [count(spec.shape) for spec in specs]
+        if not all(isinstance(size, int) and size <= FOLDED for size in sizes):
+            return None
+        results = row.compute([None if a is None else to_mlx(a) for a in arrays], checked)
+        return [
+            Value(spec, self, known=to_numpy(result).reshape(spec.shape))
+            for spec, result in zip(specs, results, strict=True)
+        ]
+
+    def _inferred(self, op: str, given: Sequence[Value | None], attributes: dict[str, Any]) -> Any:
+        row = find(op)
+        arranged = row.arranged(list(given))
+        checked = attributes_of(row, attributes)
+        specs = row.infer([None if value is None else value.spec for value in arranged], checked)
+        return row, checked, specs
+
+    def _sunk(
+        self, op: str, given: Sequence[Value | None], attributes: dict[str, Any]
+    ) -> Value | None:
+        """Apply an elementwise operation before the transpose of its inputs, if that is cheaper."""
+        axes = next((v.source[1] for v in given if v is not None and v.source is not None), None)
+        if axes is None:
+            return None
+        inner = []
+        for value in given:
+            turned = value and self._turned(value, axes)
+            if turned is None and value is not None:
+                return None
+            inner.append(turned)
+        result = self.several(op, *inner, **attributes)[0]
+        if result.rank != len(axes):
+            return None
+        return self.transpose(result, axes)
+
+    def _turned(self, value: Value, axes: tuple[int, ...]) -> Value | None:
+        """Return what a value is the transpose of, if that costs little."""
+        if value.source is not None:
+            return value.source[0] if value.source[1] == axes else None
+        if not value.shape or count(value.shape) == 1:
+            return value if value.rank <= 1 else self.reshape(value, [])
+        is_small = value.rank < len(axes) or value.known is not None
+        if not is_small or value.rank > len(axes):
+            return None
+        whole = self.reshape(value, [1] * (len(axes) - value.rank) + list(value.shape))
+        return self.transpose(whole, tuple(int(axis) for axis in np.argsort(axes)))
+
+    def _node(
+        self, op: str, given: Sequence[Value | None], attributes: dict[str, Any]
+    ) -> list[Value]:
+        _, _, specs = self._inferred(op, given, attributes)
+        names = [None if value is None else self.named(value) for value in given]
+        while names and names[-1] is None:
+            names.pop()
+        return self._added(op, names, attributes, specs)
+
+    def _added(
+        self,
+        op: str,
+        names: Sequence[str | None],
+        attributes: dict[str, Any],
+        specs: Sequence[Spec],
+    ) -> list[Value]:
+        self.book.count += 1
+        if self.book.count > MAX_NODES:
+            raise Unsupported(f"the graph has more than {MAX_NODES} nodes", value=MAX_NODES)
+        results = [Value(spec, self, self.book.name(op)) for spec in specs]
+        node: dict[str, Any] = {"outputs": [value.name for value in results], "op": op}
+        if len(results) == 1 and (op in control.CONTROL or not find(op).outputs_vary):
+            node = {"name": results[0].name, "op": op}
+        node["inputs"] = list(names)
+        if attributes:
+            node["attributes"] = {
+                name: _written(value) for name, value in attributes.items() if value is not None
+            }
+        self._nodes.append(node)
+        return results
+
+    def controlled(
+        self, op: str, given: Sequence[Value], attributes: dict[str, Any], specs: Sequence[Spec]
+    ) -> list[Value]:
+        """Add control flow, whose results have these specs."""
+        return self._added(op, [self.named(value) for value in given], attributes, specs)
+
+    # --------------------------------------------------------------- layouts
+
+    def transpose(self, value: Value, axes: Sequence[int]) -> Value:
+        """Return a transpose, which joins with others and is computed where it is needed."""
+        value = self.local(value)
+        axes = tuple(axes)
+        if value.known is not None:
+            return self.constant(np.transpose(value.known, axes))
+        if value.source is not None:
+            value, inner = value.source
+            axes = tuple(inner[axis] for axis in axes)
+        if axes == tuple(range(len(axes))):
+            return value
+        spec = Spec(tuple(value.shape[axis] for axis in axes), value.dtype)
+        if value.weight is not None and value.weight.uses == 1 and value.name is None:
+            changed = value.weight.changed(spec, lambda array: np.transpose(array, axes))
+            return Value(spec, self, weight=changed)
+        if axes not in value.cache:
+            value.cache[axes] = Value(spec, self, source=(value, axes))
+        found: Value = value.cache[axes]
+        return found
+
+    def reshape(self, value: Value, shape: Sequence[Dim]) -> Value:
+        """Return a value in another shape, which may have one -1."""
+        value = self.local(value)
+        if is_symbolic(value.known):
+            return self.constant(value.known.reshape([int(side) for side in shape]))  # type: ignore[arg-type]
+        if tuple(shape) == value.shape:
+            return value
+        weight = value.weight
+        if weight is not None and weight.uses == 1 and value.name is None and -1 not in shape:
+            sides = [int(side) for side in shape]  # type: ignore[arg-type]
+            if math.prod(sides) == count(value.shape):
+                spec = Spec(tuple(sides), value.dtype)
+                changed = weight.changed(spec, lambda array: array.reshape(sides))
+                return Value(spec, self, weight=changed)
+        return self.apply("reshape", value, shape=list(shape))
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """Return a value in another dtype."""
+        if value.dtype == dtype:
+            return value
+        if is_symbolic(value.known) and "int" in dtype:
+            return Value(Spec(value.shape, dtype), self, known=value.known)
+        return self.apply("astype", value, dtype=dtype)
+
+    # ------------------------------------------------------------------ ends
+
+    def written(self, outputs: Sequence[Value]) -> dict[str, Any]:
+        """Return nodes, constants and outputs as JSON has them, without what no output needs."""
+        names = [self.named(value) for value in outputs]
+        needed = set(names)
+        nodes = []
+        for node in reversed(self._nodes):
+            results = node.get("outputs") or [node["name"]]
+            if needed.isdisjoint(results):
+                continue
+            needed.update(name for name in node["inputs"] if name is not None)
+            nodes.append(node)
+        constants = [
+            {"name": name, "dtype": value.dtype, "value": listed(value.known)}
+            for name, value in self._constants.items()
+            if name in needed
+        ]
+        self.needed = needed
+        return {"constants": constants, "nodes": nodes[::-1], "outputs": names}
+
+    def function(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> str:
+        """Add a function of this graph to the program; returns its name."""
+        own = self.book.name(name)
+        declared = [_declared(value) for value in inputs]
+        self.book.functions.append({"name": own, "inputs": declared, **self.written(outputs)})
+        return own
+
+    def program(self, outputs: Sequence[tuple[str, Value]]) -> dict[str, Any]:
+        """Return the program as JSON has it, its outputs under these names."""
+        named = []
+        for name, value in outputs:
+            value = self.local(value)
+            self.named(value)
+            named.append(self._copied(name, value))
+        written = self.written(named)
+        self.book.parameters = {
+            name: entry for name, entry in self.book.parameters.items() if name in self.needed
+        }
+        return {
+            "inputs": [_declared(value) for value in self.inputs],
+            "parameters": [
+                {"name": name, "dtype": spec.dtype, "shape": _sides(spec)}
+                for name, (spec, _) in self.book.parameters.items()
+            ],
+            "functions": _used(written["nodes"], self.book.functions),
+            **written,
+        }
+
+    def _copied(self, name: str, value: Value) -> Value:
+        """Return a value under the name of a result, which has it alone."""
+        node = next((n for n in self._nodes if n.get("name") == value.name), None)
+        if node is None or value.name in self._results:
+            copied = self._added("contiguous", [self.named(value)], {}, [value.spec])[0]
+            node, value = self._nodes[-1], copied
+        if self.book.claim(name):
+            old = value.name
+            node["name"] = value.name = name
+            for other in self._nodes:
+                other["inputs"] = [name if each == old else each for each in other["inputs"]]
+        assert value.name is not None
+        self._results.add(value.name)
+        return value
+
+
+def _used(nodes: list[dict[str, Any]], functions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the functions that nodes use, also through others."""
+    named = {function["name"]: function for function in functions}
+    waiting, used = list(nodes), set()
+    while waiting:
+        node = waiting.pop()
+        row = control.CONTROL.get(node["op"])
+        for attribute in row.functions if row else ():
+            name = node["attributes"][attribute]
+            if name not in used:
+                used.add(name)
+                waiting.extend(named[name]["nodes"])
+    return [function for function in functions if function["name"] in used]
+
+
+def _listed(array: Any, dtype: str) -> Any:
+    if isinstance(array, np.ndarray) or not any(isinstance(a, Symbolic) for a in np.ravel(array)):
+        return np.asarray(array, None if isinstance(array, np.ndarray) else numpy_type(dtype))
+    found = np.empty(len(array), object)
+    found[:] = array
+    return found
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_written(item) for item in value]
+    if isinstance(value, Symbolic):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return listed(np.array(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _sides(spec: Spec) -> list[int | str]:
+    return [side if isinstance(side, int) else str(side) for side in spec.shape]
+
+
+def _declared(value: Value) -> dict[str, Any]:
+    return {"name": value.name, "dtype": value.dtype, "shape": _sides(value.spec)}
+
+
+def listed(array: Any) -> Any:
+    """Return a numpy array as nested lists that JSON can have."""
+    if array.dtype.kind in "biu":
+        return array.tolist()
+    if array.dtype.kind == "c":
+        values = [f"{item.real:.9g}{item.imag:+.9g}j" for item in array.ravel()]
+        return np.array(values, object).reshape(array.shape).tolist()
+    wide = array.astype("float64")
+    if np.isfinite(wide).all():
+        return wide.tolist()
+    plain = wide.astype(object)
+    plain[np.isnan(wide)] = "nan"
+    plain[np.isposinf(wide)] = "inf"
+    plain[np.isneginf(wide)] = "-inf"
+    return plain.tolist()
+
+
+def text_of(value: Value) -> str:
+    """Return a value for messages."""
+    return f"{shown(value.name or 'a constant')} of {value.spec}"

@@ -1,0 +1,114 @@
+"""Values of a graph that is imported: what is known of them before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from cowmlx.programs.checking.constants import array_of
+from cowmlx.programs.dimensions import Dim
+from cowmlx.programs.operations.row import Spec
+
+NUMPY = {"bool": "bool", "complex64": "complex64"} | {
+    name: name
+    for name in (
+        *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "float32", "float64"),
+    )
+}
+"""numpy's names of dtypes; numpy has no bfloat16."""
+
+
+@dataclass(eq=False)
+class Weight:
+    """An array of a file, which is read when it is needed.
+
+    Args:
+        name: its name in the file.
+        spec: its dtype and shape.
+        read: reads it.
+        uses: how many nodes read it.
+    """
+
+    name: str
+    spec: Spec
+    read: Callable[[], Any]
+    uses: int = 1
+
+    def changed(self, spec: Spec, change: Callable[[Any], Any]) -> Weight:
+        """Return the weight in another layout, under its name."""
+        return Weight(self.name, spec, lambda: change(self.read()), self.uses)
+
+
+@dataclass(eq=False)
+class Value:
+    """A value of a graph.
+
+    Args:
+        spec: its dtype and shape.
+        scope: the graph whose nodes may read it.
+        name: its name in the program, once it has one.
+        known: its elements as a numpy array, if they do not depend on inputs; of objects, where
+            some are symbolic dimensions.
+        source: another value and axes: this is its transpose, which no node has computed yet.
+        weight: the array of the file that it is.
+    """
+
+    spec: Spec
+    scope: Any
+    name: str | None = None
+    known: Any = None
+    source: tuple[Value, tuple[int, ...]] | None = None
+    weight: Weight | None = None
+    cache: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Its dimensions."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> str:
+        """The name of its dtype."""
+        return self.spec.dtype
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions it has."""
+        return len(self.spec.shape)
+
+
+def numpy_type(dtype: str) -> Any:
+    """Return numpy's dtype of a name."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(NUMPY[dtype])
+
+
+def name_of(array: Any) -> str:
+    """Return the name of a numpy array's dtype."""
+    return str(array.dtype)
+
+
+def to_mlx(array: Any) -> mx.array:
+    """Return a numpy array as mlx's, evaluated."""
+    whole = np.ascontiguousarray(array)
+    return array_of(whole.tobytes(), name_of(array), array.shape)
+
+
+def to_numpy(array: mx.array) -> Any:
+    """Return mlx's array as numpy's."""
+    if array.dtype == mx.bfloat16:
+        return np.array(array.astype(mx.float32)).astype(numpy_type("bfloat16"))
+    return np.array(array)
+
+
+def is_symbolic(array: Any) -> bool:
+    """Whether a known value has dimensions without a number."""
+    return array is not None and array.dtype == object
