@@ -50,6 +50,9 @@ def _folders(given: list[str]) -> list[str]:
         folders = [path for path in folders if os.path.basename(path).startswith("models--")]
     for folder in given:
         folder = places.resolved(folder)
+        if folder.endswith(".gguf") and os.path.isfile(folder):
+            folders.append(folder)  # the library says what to do with it
+            continue
         if not os.path.isdir(folder):
             raise CommandError(f"no such directory: {folder}")
         if _is_model(folder):

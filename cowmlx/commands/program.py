@@ -1,11 +1,13 @@
-"""A program's file: checked, shown as text, drawn, or run with arrays of files."""
+"""A program's file: checked, shown as text, drawn, converted, or run with arrays of files."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from cowmlx import json_text
 from cowmlx.commands import array_files, terminal
 from cowmlx.commands.terminal import CommandError, running, write
 
@@ -17,7 +19,7 @@ _MAX_SHOWN = 16
 
 def check(arguments: argparse.Namespace) -> None:
     """Check a program, and print every problem with its node."""
-    program = _read(arguments.file)
+    program = _read(arguments)
     info = program.info()
     functions = len(info["functions"])
     write(
@@ -30,7 +32,7 @@ def show(arguments: argparse.Namespace) -> None:
     """Print a program, with the dtype and shape of every value."""
     from cowmlx.programs.information import draw_text
 
-    write(draw_text(_read(arguments.file).form))
+    write(draw_text(_read(arguments).form))
 
 
 def draw(arguments: argparse.Namespace) -> None:
@@ -39,16 +41,21 @@ def draw(arguments: argparse.Namespace) -> None:
 
     terminal.require_ending(arguments.output)
     title = os.path.basename(arguments.file)
-    terminal.save_drawing(draw_dot(_read(arguments.file).form, title), arguments.output)
+    terminal.save_drawing(draw_dot(_read(arguments).form, title), arguments.output)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run a program with arrays of files, and write its results or print them."""
-    program = _read(arguments.file)
+    program = _read(arguments)
     given: dict[str, Any] = {}
     known = [input_.name for input_ in program.inputs]
     for entry in arguments.input:
         given |= _arrays(*_named(entry))
+    given |= {
+        input_.name: input_.value
+        for input_ in program.inputs
+        if input_.value is not None and input_.name not in given
+    }
     missing = [name for name in known if name not in given]
     if missing:
         raise CommandError(f"there is no array for {', '.join(missing[:_MAX_SHOWN])}")
@@ -89,15 +96,59 @@ def _give(results: dict[str, Any], outputs: list[str]) -> None:
             write(f"{name}: {array}\n")
 
 
-def _read(path: str) -> Program:
+def _read(arguments: argparse.Namespace) -> Program:
     import mlx.core as mx
 
-    from cowmlx.programs.bounds import MAX_BYTES
+    from cowmlx.programs.bounds import MAX_BYTES, finish
+    from cowmlx.programs.importing import KINDS, load_steps
     from cowmlx.programs.program import Program
 
-    with open(path, "rb") as file:
-        text = file.read(MAX_BYTES + 1)
-    return Program.parse(text, gpu=mx.default_device().type == mx.gpu)
+    gpu = mx.default_device().type == mx.gpu
+    path = arguments.file
+    if path.lower().endswith(KINDS):
+        return finish(load_steps(path, _fixed(arguments), gpu))
+    with open(path, "rb") as file:  # JSON under another name
+        return Program.parse(file.read(MAX_BYTES + 1), gpu=gpu)
+
+
+def _fixed(arguments: argparse.Namespace) -> str | None:
+    """Return what ``--fix`` gives, as JSON."""
+    fixed = {}
+    for entry in arguments.fix:
+        name, separator, value = entry.partition("=")
+        try:
+            fixed[name] = json_text.parse(value)
+        except json_text.Malformed:
+            separator = ""
+        if not separator:
+            raise CommandError(f"--fix {entry}: must be NAME=VALUE, with a number or JSON list")
+    return json.dumps(fixed) if fixed else None
+
+
+def convert(arguments: argparse.Namespace) -> None:
+    """Convert a network to a program as JSON, with its parameters as safetensors beside it."""
+    from cowmlx.folders import safetensors
+    from cowmlx.programs.bounds import MAX_BYTES, finish
+    from cowmlx.programs.importing import ARRAYS, parts_steps
+    from cowmlx.programs.program import Program
+
+    base, ending = os.path.splitext(arguments.out)
+    if ending.lower() != ".json":
+        raise CommandError(f"cannot write {arguments.out}: its name must end with .json")
+    entry, values = finish(parts_steps(arguments.file, _fixed(arguments)))
+    program = finish(Program.of_entry_steps(entry, values))
+    text = json.dumps(entry, separators=(",", ":"))
+    if len(text) > MAX_BYTES:
+        raise CommandError(f"the program has {len(text):,} bytes of JSON, of {MAX_BYTES:,} at most")
+    if values:
+        safetensors.save(base + ARRAYS, values)
+    with open(arguments.out, "w", encoding="utf-8") as file:
+        file.write(text)
+    size = sum(array.nbytes for array in values.values())
+    write(
+        f"{arguments.out}: {len(program.info()['nodes']):,} nodes, {len(values):,} parameters of "
+        f"{size:,} bytes\n"
+    )
 
 
 def _named(entry: str) -> tuple[str | None, str]:
@@ -107,14 +158,19 @@ def _named(entry: str) -> tuple[str | None, str]:
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``program`` with its own four."""
-    text = "Check, show, draw or run a program of array operations (JSON)."
+    """Add the command ``program`` with its own five."""
+    text = "Check, show, draw, run or convert a program of array operations (JSON or ONNX)."
     parser = commands.add_parser("program", help=text, description=text)
     own = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for command in (check, show, draw, run):
+    for command in (check, show, draw, run, convert):
         summary = command.__doc__
         action = own.add_parser(command.__name__, help=summary, description=summary)
-        action.add_argument("file", metavar="FILE", help="the program, as JSON")
+        action.add_argument("file", metavar="FILE", help="the program, as JSON or ONNX")
+        text = "a value of an input, or the size of a dimension, that does not change"
+        text += "; may be repeated; for ONNX files; default: none"
+        action.add_argument("--fix", metavar="NAME=VALUE", action="append", default=[], help=text)
+        if command is convert:
+            action.add_argument("out", metavar="OUT", help="a name that ends with .json")
         action.set_defaults(run=running(command, "program", "file"))
         if command is draw:
             text = f"{terminal.ENDINGS}; default: DOT on the standard output"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 
@@ -90,11 +91,7 @@ def read_text(path: str) -> str:
         NotFound, InputOutput, BadFormat: missing, unreadable, or no UTF-8.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        folder, name = os.path.split(path)
-        raise NotFound(f"{folder} has no {name}", file=name) from None
+        return io.TextIOWrapper(io.BytesIO(read_bytes(path)), "utf-8").read()
     except UnicodeDecodeError as exc:
         raise BadFormat(
             f"{path} is not UTF-8 text: {exc.reason} at byte {exc.start}",
@@ -102,6 +99,20 @@ def read_text(path: str) -> str:
             file=path,
             byte=exc.start,
         ) from exc
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a file.
+
+    Raises:
+        NotFound, InputOutput: missing or unreadable.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        folder, name = os.path.split(path)
+        raise NotFound(f"{folder} has no {name}", file=name) from None
     except OSError as exc:
         raise InputOutput(f"cannot read {path}: {exc.strerror or exc}", file=path) from exc
 
@@ -115,14 +126,29 @@ def read_json(path: str, *, optional: bool = False) -> dict[str, Any]:
     """
     if optional and not os.path.exists(path):
         return {}
-    text = read_text(path)
-    try:
-        value = json_text.parse(text)
-    except json_text.Malformed as exc:
-        raise BadFormat(f"{path} is not JSON: {exc}", file=path, **exc.place) from exc
+    value = _parsed(path)
     if not isinstance(value, dict):
         raise BadFormat(f"{path} must hold a JSON object, not {type(value).__name__}", file=path)
     return value
+
+
+def read_json_array(path: str) -> list[Any]:
+    """Read a JSON array.
+
+    Raises:
+        NotFound, InputOutput, BadFormat: as :func:`read_json`.
+    """
+    value = _parsed(path)
+    if not isinstance(value, list):
+        raise BadFormat(f"{path} must hold a JSON array, not {type(value).__name__}", file=path)
+    return value
+
+
+def _parsed(path: str) -> Any:
+    try:
+        return json_text.parse(read_text(path))
+    except json_text.Malformed as exc:
+        raise BadFormat(f"{path} is not JSON: {exc}", file=path, **exc.place) from exc
 
 
 def read_config(path: str) -> dict[str, Any]:

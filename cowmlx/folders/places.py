@@ -56,11 +56,11 @@ def refuse_other_formats(path: str) -> None:
     """Say what to do with weights that mlx does not read, or that are not there yet.
 
     Raises:
-        Unsupported: the folder has no safetensors, but weights in GGUF or of PyTorch.
+        Unsupported: the folder has no weights that are read, but some in another format.
         BadFormat: its weights are pointers of Git LFS.
     """
     names = sorted(os.listdir(path))
-    weights = [name for name in names if name.endswith(".safetensors")]
+    weights = [name for name in names if name.endswith(_READ)]
     for name in weights:
         if _is_pointer(os.path.join(path, name)):
             raise BadFormat(
@@ -68,7 +68,7 @@ def refuse_other_formats(path: str) -> None:
                 "`git lfs pull` in the folder, or download it with `hf download`",
                 file=name,
             )
-    if weights:
+    if any(name.endswith(".safetensors") or name.startswith("pytorch_model") for name in weights):
         return
     for ending, advice in _OTHERS.items():
         others = [name for name in names if name.endswith(ending)]
@@ -76,12 +76,14 @@ def refuse_other_formats(path: str) -> None:
             raise Unsupported(f"{path} has {others[0]}: {advice}", file=others[0])
 
 
+_READ = (".safetensors", ".bin")
 _CONVERT = "`mlx_lm.convert --hf-path FOLDER --mlx-path OTHER` makes it of the original weights"
 _OTHERS = {
     ".gguf": "GGUF is llama.cpp's format; a model here is a folder with config.json, "
-    f"model*.safetensors and tokenizer.json. {_CONVERT}",
-    ".bin": f"weights of PyTorch are not read, since they can hold code. {_CONVERT}",
-    ".pth": f"weights of PyTorch are not read, since they can hold code. {_CONVERT}",
+    "model*.safetensors and tokenizer.json. `python -m cowmlx convert FILE.gguf FOLDER` makes one "
+    "of it",
+    ".bin": f"weights of PyTorch are read from pytorch_model*.bin alone. {_CONVERT}",
+    ".pth": f"weights of PyTorch are read from pytorch_model*.bin alone. {_CONVERT}",
 }
 
 

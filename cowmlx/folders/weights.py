@@ -9,12 +9,12 @@ from functools import partial
 from cowmlx import failures, resources
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound, OutOfMemory
 from cowmlx.folders import config as config_files
-from cowmlx.folders import safetensors
+from cowmlx.folders import safetensors, torch_file
 from cowmlx.folders.config import mismatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     import mlx.core as mx
@@ -22,34 +22,53 @@ if TYPE_CHECKING:
 
 # A load can be cancelled between two groups: no group holds more, one large tensor excepted.
 GROUP_BYTES = 128 * 1024 * 1024
+# How names of files with weights begin and end: safetensors, then PyTorch's.
+_KINDS = (("model", ".safetensors"), ("pytorch_model", ".bin"))
 _NAMED = 5
+_IN_PLACE = "_read_in_place"  # of a network: the identities of arrays
 _BLOCK_AXES = 3  # of a weight in blocks, which are filled up behind its rows
 
 
 def shards(path: str) -> list[str]:
-    """List the folder's ``model*.safetensors``, checked by their headers.
+    """List the folder's ``model*.safetensors``, or else ``pytorch_model*.bin``, checked.
 
     Raises:
         NotFound: there is none.
         BadFormat: one is damaged.
     """
-    files = sorted(
-        os.path.join(path, name)
-        for name in os.listdir(path)
-        if name.startswith("model") and name.endswith(".safetensors")
-    )
+    files = [os.path.join(path, name) for name in names(path)]
     if not files:
         raise NotFound(
             f"{path} has no model*.safetensors; mlx_lm.convert makes them of other formats",
             file="model*.safetensors",
         )
     for file in files:
-        safetensors.check_file(file)
+        if is_of_torch(file):
+            torch_file.places(file)
+        else:
+            safetensors.check_file(file)
     return files
+
+
+def names(path: str) -> list[str]:
+    """List the names of a folder's files of weights, sorted."""
+    inside = sorted(os.listdir(path))
+    for begin, end in _KINDS:
+        found = [name for name in inside if name.startswith(begin) and name.endswith(end)]
+        if found:
+            return found
+    return []
+
+
+def is_of_torch(file: str) -> bool:
+    """Whether a file of weights is PyTorch's, which is read at once."""
+    return file.endswith(_KINDS[1][1])
 
 
 def read(files: list[str]) -> dict[str, mx.array]:
     """Map every tensor of the shards lazily; nothing is read but the headers.
+
+    Those of PyTorch are read at once.
 
     Raises:
         BadFormat, OutOfMemory: mlx refuses a file.
@@ -57,8 +76,35 @@ def read(files: list[str]) -> dict[str, mx.array]:
     weights: dict[str, mx.array] = {}
     for file in files:
         with loading(file):
-            weights.update(safetensors.load(file))
+            weights.update(torch_file.load(file) if is_of_torch(file) else safetensors.load(file))
     return weights
+
+
+class Sources:
+    """Where arrays of a folder lie that were read lazily, so that others may read them elsewise.
+
+    Args:
+        files: the shards.
+        arrays: theirs, as :func:`read` returns them.
+    """
+
+    def __init__(self, files: list[str], arrays: dict[str, mx.array]) -> None:
+        self._places: dict[int, tuple[mx.array, str, int]] = {}
+        for file in files:
+            if is_of_torch(file):
+                continue  # it is read at once
+            header, begin = safetensors.read_header(file)
+            for name, entry in header.items():
+                array = arrays.get(name)
+                if name != "__metadata__" and array is not None:
+                    # The arrays are kept, so that no other one gets their identity.
+                    place = begin + entry["data_offsets"][0]
+                    self._places[id(array)] = array, file, place
+
+    def of(self, array: mx.array) -> tuple[str, int] | None:
+        """Return the file and the byte where an array begins; None if it was made of others."""
+        place = self._places.get(id(array))
+        return None if place is None else place[1:]
 
 
 def start_readers(files: list[str]) -> None:
@@ -72,7 +118,7 @@ def start_readers(files: list[str]) -> None:
     if resources.large_readers_run():
         return
     for file in files:
-        if os.path.getsize(file) < resources.LARGE_READ:
+        if os.path.getsize(file) < resources.LARGE_READ or is_of_torch(file):
             continue
         large = [a for a in safetensors.load(file).values() if a.nbytes >= resources.LARGE_READ]
         if large:
@@ -113,18 +159,24 @@ def assign(network: Module, weights: dict[str, mx.array], path: str) -> None:
     network.load_weights(list(weights.items()), strict=False)
 
 
-def evaluate(network: Module, path: str) -> Iterator[float]:
+def evaluate(network: Module, path: str, group_bytes: int = GROUP_BYTES) -> Iterator[float]:
     """Evaluate a network's parameters, yielding the fraction of bytes after each group.
+
+    Args:
+        network: whose they are.
+        path: the folder, for messages.
+        group_bytes: the size of a group; smaller than :data:`GROUP_BYTES` where parameters are
+            computed from larger ones.
 
     Raises:
         BadFormat, OutOfMemory: the evaluation failed.
     """
     import mlx.core as mx
 
-    named = list(flatten(network.parameters()).items())
+    named = _named(network)
     total = sum(array.nbytes for _, array in named) or 1
     done = 0
-    for group in _groups(named):
+    for group in _groups(named, group_bytes):
         size = sum(array.nbytes for array in group)
         resources.require_memory(size, f"a part of the weights of {path}")
         try:
@@ -138,6 +190,33 @@ def evaluate(network: Module, path: str) -> Iterator[float]:
         yield min(done / total, 1.0)
 
 
+def bytes_to_load(network: Module, forms: int, group_bytes: int = GROUP_BYTES) -> tuple[int, int]:
+    """Return the bytes of a network's weights, and those that :func:`evaluate` takes at its peak.
+
+    Args:
+        network: with weights that are not evaluated.
+        forms: in how many forms, beside its own, a group of weights is there for a moment, without
+            those of :func:`note_read_in_place`.
+        group_bytes: as for :func:`evaluate`.
+    """
+    in_place = vars(network).get(_IN_PLACE, ())
+    most = read = 0
+    for group in _groups(_named(network), group_bytes):
+        read += sum(array.nbytes for array in group)
+        copied = sum(array.nbytes for array in group if id(array) not in in_place)
+        most = max(most, read + forms * copied)
+    return read, most
+
+
+def note_read_in_place(network: Module, arrays: Iterable[mx.array]) -> None:
+    """Note which weights of a network are read into their own memory alone."""
+    vars(network)[_IN_PLACE] = frozenset(map(id, arrays))
+
+
+def _named(network: Module) -> list[tuple[str, mx.array]]:
+    return list(flatten(network.parameters()).items())
+
+
 class Unread:
     """The weights of a network that were left on disk until they are first used.
 
@@ -145,14 +224,18 @@ class Unread:
         network: whose they are.
         files: the shards that hold them.
         path: the folder, for messages.
+        group_bytes: as for :func:`evaluate`.
     """
 
-    def __init__(self, network: Module, files: list[str], path: str) -> None:
+    def __init__(
+        self, network: Module, files: list[str], path: str, group_bytes: int = GROUP_BYTES
+    ) -> None:
         import mlx.core as mx
 
         self._network: Module | None = network
         self._sizes = {file: os.path.getsize(file) for file in files}
         self._path = path
+        self._group_bytes = group_bytes
         self._stream = mx.default_stream(mx.default_device())  # that they are read on
         self._damage = ""
 
@@ -161,8 +244,17 @@ class Unread:
         """Whether they are still on disk."""
         return self._network is not None
 
+    def refuse(self, damage: str) -> None:
+        """Let every later read fail: what was read is not what it should be."""
+        self._damage = damage
+
     def read(self) -> None:
-        """Read them; nothing once they are read.
+        """Read them, all at once: see :meth:`steps`."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[float]:
+        """Read them, yielding the fraction of bytes after each group; nothing once they are read.
 
         Raises:
             InputOutput: they could not be read, by this call or an earlier one.
@@ -174,15 +266,20 @@ class Unread:
             raise InputOutput(f"{self._damage}; load the model again")
         if self._network is None:
             return
-        try:
-            with mx.stream(self._stream):
-                for _ in evaluate(self._network, self._path):
-                    pass
-        except OutOfMemory:
-            raise
-        except Exception as exc:
-            self._damage = self._reason(exc)
-            self.read()
+        groups = evaluate(self._network, self._path, self._group_bytes)
+        while True:
+            try:
+                with mx.stream(self._stream):  # not across a yield, where others work
+                    fraction = next(groups, None)
+            except Exception as exc:
+                error = failures.translate(exc)
+                if isinstance(error, OutOfMemory):
+                    raise error from None
+                self._damage = self._reason(exc)
+                raise InputOutput(f"{self._damage}; load the model again") from exc
+            if fraction is None:
+                break
+            yield fraction
         self._network = None
 
     def _reason(self, exc: Exception) -> str:
@@ -265,14 +362,14 @@ def loading(where: str) -> Iterator[None]:
         raise failure(exc, where) from exc
 
 
-def _groups(named: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
-    """Split parameters at layer borders, and within a layer at :data:`GROUP_BYTES`."""
+def _groups(named: list[tuple[str, mx.array]], most: int) -> Iterator[list[mx.array]]:
+    """Split parameters at layer borders, and within a layer at ``most`` bytes."""
     group: list[mx.array] = []
     size = 0
     layer = ""
     for name, array in named:
         here = _layer(name)
-        if group and (here != layer or size + array.nbytes > GROUP_BYTES):
+        if group and (here != layer or size + array.nbytes > most):
             yield group
             group, size = [], 0
         group.append(array)
@@ -304,15 +401,15 @@ def _holds_modules(value: Any) -> bool:
 
 
 def _require_indexed_shards(path: str) -> None:
-    index = os.path.join(path, "model.safetensors.index.json")
-    files = config_files.read_json(index, optional=True).get("weight_map")
+    if not os.path.isdir(path):  # a GGUF file, which has no index
+        return
+    index = "".join(_KINDS[any(map(is_of_torch, names(path)))]) + ".index.json"
+    files = config_files.read_json(os.path.join(path, index), optional=True).get("weight_map")
     if not isinstance(files, dict):
         return
     for name in sorted({value for value in files.values() if isinstance(value, str)}):
         if not os.path.exists(os.path.join(path, name)):
-            raise NotFound(
-                f"{path} has no {name}, which model.safetensors.index.json names", file=name
-            )
+            raise NotFound(f"{path} has no {name}, which {index} names", file=name)
 
 
 def _some(names: list[str]) -> str:

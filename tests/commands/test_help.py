@@ -58,3 +58,17 @@ def test_a_mistyped_command_gets_the_nearest_one():
     done = run([sys.executable, "-m", "cowmlx", "modles"], cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr.endswith("there is no command modles; did you mean models?\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--jsn"], "unrecognized arguments: --jsn; did you mean --json?\n"),
+        (["--quiet"], "unrecognized arguments: --quiet\n"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_usage_of_its_command(given, told):
+    done = run([sys.executable, "-m", "cowmlx", "models", *given], cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: python -m cowmlx models ")
+    assert done.stderr.endswith(told)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support import scripted
+from PIL import Image
+from support import scripted, tiny_vision_models
 from support.paths import CALF, ROOT
 from support.signatures import PARSE_SPECIAL
 from support.terminal import Terminal
@@ -236,6 +237,27 @@ def test_saved_conversations_go_on_where_they_were(lib, calf, piped, tmp_path):
     assert then[1] == expected(lib, calf, FOX, "And a duck?")[1]
     kept = int(then[3].split(" of them kept")[0].split()[-1].replace(",", ""))
     assert kept > 50, "the saved context was not used"
+
+
+def test_an_image_goes_with_the_next_message(lib, calf, piped, tmp_path):
+    folder = tiny_vision_models.make(tmp_path / "vision")
+    picture, saved = tmp_path / "a picture.png", str(tmp_path / "talk.json")
+    Image.new("RGB", (6, 4), "red").save(picture)
+    done = piped([f"/image {picture}", "What?", f"/save {saved}"], "--commands", folder=folder)
+    assert "an image of 6 x 4 with the next message" in done.stdout, done.stderr
+    asked, answered = json.loads(Path(saved).read_text())["messages"]
+    content = asked["content"]
+    assert [part["type"] for part in content] == ["image_url", "text"]
+    assert content[1]["text"] == "What?"
+    then = piped([f"/load {saved}", "/retry"], "--commands", folder=folder)
+    assert "the context is full" in then.stderr  # which the random model's answer has filled
+    assert answered["content"][:100] in then.stdout
+    wrong = piped([f"/image {saved}", "What?"], "--commands", folder=folder)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "PNG" in wrong.stderr
+    blind = piped([f"/image {picture}", "What?"], "--commands")
+    assert blind.returncode == 4
+    assert "takes text only" in blind.stderr
 
 
 def test_a_fork_leaves_the_first_conversation_as_it_is(lib, calf, piped):

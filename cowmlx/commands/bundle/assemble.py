@@ -32,6 +32,7 @@ from cowmlx.commands.bundle import (
 from cowmlx.commands.bundle.elf import Elf
 from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
 from cowmlx.commands.origin import LIBRARY, MAC, PACKAGE
+from cowmlx.folders import places
 from cowmlx.generated import constants
 
 PRUNINGS = ("standard", "none")
@@ -39,7 +40,7 @@ PRUNINGS = ("standard", "none")
 LINK = "libcowmlx.dylib" if MAC else "libcowmlx.so"
 PROBE = PACKAGE / "lib" / "cowmlx-probe"
 # Parts of the package that no host runs, and parts that are added separately.
-_NO_ENGINE = frozenset(["__main__.py", "commands", "host", "ranks", "lib", "include"])
+_NO_ENGINE = frozenset(["__main__.py", "commands", "converting", "host", "ranks", "lib", "include"])
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Options:
         if self.model is not None and not (self.model / "config.json").is_file():
             lack = "has no config.json" if self.model.is_dir() else "does not exist"
             raise BundleError(f"cannot put a model into a bundle: {self.model} {lack}")
+
+
+def model_name(folder: Path) -> str:
+    """Return the name of a model, which is not that of its snapshot in Hugging Face's cache."""
+    return os.path.basename(places.find(str(folder.resolve()))[1])
 
 
 def assemble(
@@ -129,8 +135,9 @@ class Bundle:
             if part.name not in self._options.without and not (part.name == "openblas" and MAC):
                 self._add_part(FULL if part.name == FULL.name and self._options.full else part)
         if self._options.model is not None:
-            with self._in_part("model", f"the model {self._options.model.resolve().name}"):
-                self._add_model(self._options.model)
+            name = model_name(self._options.model)
+            with self._in_part("model", f"the model {name}"):
+                self._add_model(self._options.model, self._folder / "models" / name)
         if self._options.swift:
             with self._in_part("swift", "a Swift package with the library as a resource"):
                 self._add_swift()
@@ -159,12 +166,14 @@ class Bundle:
     def _own(self, target: Path) -> None:
         self._part_of[target.relative_to(self._folder).as_posix()] = self._part
 
-    def _add_module(self, source: Path, target: Path, *, keep_source: bool) -> None:
+    def _add_module(
+        self, source: Path, target: Path, *, keep_source: bool, annotated: bool = True
+    ) -> None:
         """Add a module as bytecode; some packages have other files with such a name."""
         compiled = bytecode.beside(target) if keep_source else target.with_suffix(".pyc")
         name = target.relative_to(self._modules).as_posix()
         try:
-            bytecode.write(source, compiled, name, documented=keep_source)
+            bytecode.write(source, compiled, name, documented=keep_source, annotated=annotated)
         except bytecode.NotAModule:
             keep_source = True
         else:
@@ -176,7 +185,7 @@ class Bundle:
         """Add a module as bytecode, with an outline of its source."""
         compiled = bytecode.beside(target)
         name = target.relative_to(self._modules).as_posix()
-        bytecode.write(source, compiled, name, documented=False)
+        bytecode.write(source, compiled, name, documented=False, annotated=False)
         self._own(compiled)
         target.write_bytes(bytecode.outline(source))
         self._own(target)
@@ -211,7 +220,7 @@ class Bundle:
     def _add_engine(self) -> None:
         for source in _modules(PACKAGE, _NO_ENGINE):
             target = self._packages / "cowmlx" / source.relative_to(PACKAGE)
-            self._add_module(source, target, keep_source=not self._pruned)
+            self._add_module(source, target, keep_source=not self._pruned, annotated=False)
         bridge = PACKAGE / f"_bridge{sysconfig.get_config_var('EXT_SUFFIX')}"
         if not bridge.exists():
             raise BundleError(f"{bridge} does not exist: {origin.again()}")
@@ -304,7 +313,7 @@ class Bundle:
         elif _matches(path, part.outlines):
             self._add_outlined(source, target)
         else:
-            self._add_module(source, target, keep_source=False)
+            self._add_module(source, target, keep_source=False, annotated=False)
 
     def _add_openblas(self) -> None:
         """Add the library that lends OpenBLAS to libmlx, and replacements of the reference BLAS."""
@@ -335,10 +344,10 @@ class Bundle:
         self._add(ours, theirs)
         return True
 
-    def _add_model(self, model: Path) -> None:
+    def _add_model(self, model: Path, folder: Path) -> None:
         for source in sorted(model.iterdir()):
             if source.is_file() and not source.name.startswith("."):
-                self._add(source, self._folder / "models" / model.resolve().name / source.name)
+                self._add(source, folder / source.name)
 
     def _add_swift(self) -> None:
         for source, place in swift.sources():

@@ -26,8 +26,18 @@ class NotAModule(Exception):
     """A file with the name of a module and other contents, such as a template."""
 
 
-def write(source: Path, target: Path, name: str, *, documented: bool) -> None:
-    """Compile a module to a ``.pyc``; ``name`` is its path in tracebacks.
+def write(
+    source: Path, target: Path, name: str, *, documented: bool, annotated: bool = True
+) -> None:
+    """Compile a module to a ``.pyc``.
+
+    Args:
+        source: the module.
+        target: the file to write.
+        name: its path in tracebacks.
+        documented: whether modules and functions keep their docstrings, and code its columns.
+        annotated: whether functions keep their annotations otherwise, which Python's own modules
+            read.
 
     Raises:
         NotAModule: its text is none of this Python's language.
@@ -40,6 +50,8 @@ def write(source: Path, target: Path, name: str, *, documented: bool) -> None:
         raise NotAModule(f"{source}: {error}") from error
     if not documented:
         _drop_docstrings(tree)
+        if not annotated:
+            _drop_annotations(tree)
         code = without_columns(compile(tree, name, "exec", dont_inherit=True, optimize=0))
     header = importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +81,15 @@ def _drop_docstrings(tree: ast.AST) -> None:
                 del node.body[0]  # nothing may stand before "from __future__ import"
             else:
                 node.body[0] = ast.copy_location(ast.Pass(), node.body[0])
+
+
+def _drop_annotations(tree: ast.AST) -> None:
+    """Remove annotations of functions; those of classes' members stay."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
 
 
 # Tables of locations, as in Objects/locations.md of CPython 3.11 and later: entries of a first

@@ -29,6 +29,8 @@ _SAMPLING: dict[str, tuple[type, str]] = {
     "top_n_sigma": (float, "keep logits within so many standard deviations; default: off"),
     "dry_multiplier": (float, "penalize repeated sequences (DRY); default: 0, off"),
     "dynatemp_range": (float, "vary the temperature by this much; default: 0"),
+    "thinking_tokens": (int, "tokens of thinking before the answer; -1: no bound; default: -1"),
+    "thinking_end_text": (str, "close thinking that is cut with this; default: the end marker"),
     "mirostat": (int, "control the surprise of tokens: 0 off, 2 on; default: 0"),
 }
 _FILTERS = ("top_p", "min_p", "typical_p", "top_k")  # that a model's folder may recommend
@@ -55,13 +57,20 @@ def chat(arguments: argparse.Namespace) -> None:
     shown = screen(as_json=arguments.json)
     try:
         show_progress(f"loading {arguments.model}")
-        with Library(installation.library()) as library:
+        with Library(installation.library(), **_runtime(arguments)) as library:
             _talk(library, arguments, shown, options, message)
     except (HostError, ChatError) as error:
         status = error.status if isinstance(error, HostError) else 0
         name, _, text = str(error).partition(": ")
         shown.error(name, text)
         raise CommandError(str(error), _STATUSES.get(status, FAILED)) from None
+
+
+def _runtime(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the runtime's parameters."""
+    if arguments.prompt_cache is None:
+        return {}
+    return {"prompt_cache_dir": arguments.prompt_cache}
 
 
 def _talk(
@@ -142,6 +151,8 @@ def _load(library: Library, arguments: argparse.Namespace) -> int:
         given["activations"] = kinds[arguments.activations]
     if arguments.adapter:
         given["adapter_path"] = arguments.adapter
+    if arguments.quantize_bits:
+        given["quantize_bits"] = arguments.quantize_bits
     if arguments.trust_remote_code:
         given["trust_remote_code"] = True
     params = library.params("model", **given)
@@ -198,8 +209,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--adapter", metavar="FOLDER", help=text)
     text = "precision of products with quantized weights on a CPU; default: int8 where it pays"
     option("--activations", choices=("exact", "int8"), help=text)
+    text = "quantize the weights while they are read; default: as the folder has them"
+    option("--quantize-bits", type=int, choices=(2, 3, 4, 5, 6, 8), help=text)
     text = "quantize the cache of keys and values; default: the model's own type"
     option("--kv-bits", type=int, choices=(4, 8), help=text)
+    text = "keep processed prompts in this folder for later chats; default: none"
+    option("--prompt-cache", metavar="FOLDER", help=text)
     for name, (kind, text) in _SAMPLING.items():
         option(f"--{name.replace('_', '-')}", type=kind, metavar="X", dest=name, help=text)
     text = "same seed, same answers; default: another each time"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from ctypes import byref, c_size_t, sizeof
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,11 +62,29 @@ class Conversation:
     options: dict[str, Any]  # of the chat, such as tools
     messages: list[dict[str, Any]]
     last: Answer | None = None
+    images: list[str] = field(default_factory=list)  # of the next message: data: URLs
     _answers: int = 0
 
     def say(self, text: str) -> None:
-        """Add a message of the user."""
-        self.messages.append({"role": "user", "content": text})
+        """Add a message of the user, with the images that wait for it."""
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in self.images]
+        content = [*parts, {"type": "text", "text": text}] if parts else text
+        self.images = []
+        self.messages.append({"role": "user", "content": content})
+
+    def add_image(self, file: bytes) -> dict[str, Any]:
+        """Add an image to the next message; returns what the library says of it.
+
+        Raises:
+            HostError: it cannot be decoded.
+        """
+        media = self.library.opened("media_from_file", file, len(file))
+        try:
+            about: dict[str, Any] = self.library.described("media_info", media)
+        finally:
+            self.library.call("media_free", media)
+        self.images.append("data:;base64," + base64.b64encode(file).decode())
+        return about
 
     def add_result(self, name: str, result: str, number: int) -> None:
         """Add the result of a tool."""
@@ -170,8 +190,15 @@ def save(conversation: Conversation, path: str) -> None:
         ChatError: the file cannot be written.
     """
     text = json.dumps({"messages": conversation.messages}, ensure_ascii=False, indent=1)
+    cache = os.fsencode(path + CACHE)
     try:
-        conversation.library.call("context_save", conversation.context, os.fsencode(path + CACHE))
+        try:
+            conversation.library.call("context_save", conversation.context, cache)
+        except HostError as error:
+            if error.status != abi.EUNSUPPORTED:  # of a context that holds images
+                raise
+            with suppress(FileNotFoundError):
+                os.remove(cache)
         with open(path + ".partial", "w", encoding="utf-8") as file:
             file.write(text + "\n")
         os.replace(path + ".partial", path)
@@ -211,6 +238,6 @@ def _messages(value: Any) -> list[dict[str, Any]] | None:
     for message in messages:
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             return None
-        if not isinstance(message.get("content"), str):
+        if not isinstance(message.get("content"), str | list):
             return None
     return messages

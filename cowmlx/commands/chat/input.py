@@ -54,7 +54,8 @@ def whole() -> str:
     try:
         return data.decode().removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise CommandError(f"the standard input is not UTF-8: {error}", 2) from None
+        what = f"{error.reason} at byte {error.start}"
+        raise CommandError(f"the standard input is not UTF-8: {what}", 2) from None
 
 
 def _plain(prompt: str) -> str:
@@ -77,8 +78,8 @@ def _line(prompt: str) -> str:
         text = input(prompt)
         text.encode()  # Python lets odd bytes through in some locales
         return text
-    except UnicodeError as error:
-        raise CommandError(f"the standard input is not UTF-8: {error}", 2) from None
+    except UnicodeError:
+        raise CommandError("the standard input is not UTF-8", 2) from None
     except (EOFError, KeyboardInterrupt):
         if sys.stdin.isatty():
             sys.stderr.write("\n")  # the line has no end yet

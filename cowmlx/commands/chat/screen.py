@@ -56,6 +56,9 @@ class PlainScreen:
         if not folded:
             self._write(shown(text))
 
+    def thinking_cut(self) -> None:
+        """The budget of the thinking was used up."""
+
     def text(self, text: str) -> None:
         """A part of the answer."""
         self._write(shown(text))
@@ -90,6 +93,9 @@ class _JsonScreen(PlainScreen):
 
     def reasoning(self, text: str, *, folded: bool) -> None:
         self._event("reasoning", text=text)
+
+    def thinking_cut(self) -> None:
+        self._event("thinking_cut")
 
     def text(self, text: str) -> None:
         self._event("text", text=text)

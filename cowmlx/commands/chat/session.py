@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-from cowmlx.commands.chat.conversation import Answer, ChatError, Conversation, load, save
+from cowmlx.commands.chat.conversation import (
+    MAX_BYTES,
+    Answer,
+    ChatError,
+    Conversation,
+    load,
+    save,
+)
 from cowmlx.commands.chat.screen import PlainScreen
 from cowmlx.host.generated import declarations as abi
 from cowmlx.host.library import HostError
@@ -110,6 +117,8 @@ class Session:
                     self.screen.text(text)
                 elif kind == abi.EVENT_REASONING:
                     self.screen.reasoning(text, folded=self.folded)
+                elif kind == abi.EVENT_THINKING_CUT:
+                    self.screen.thinking_cut()
                 elif kind == abi.EVENT_TOOL_CALL:
                     self.screen.tool_call(name, text)
                 return not interrupted
@@ -162,7 +171,7 @@ def completions(line: str) -> list[str]:
             for known, command in COMMANDS.items()
             if name and f"/{known}".startswith(name)
         ]
-    if name not in ("/save", "/load"):
+    if name not in ("/save", "/load", "/image"):
         return []
     paths = sorted(glob.glob(f"{glob.escape(os.path.expanduser(rest))}*"))
     return [f"{path}/" if os.path.isdir(path) else path for path in paths]
@@ -186,6 +195,20 @@ def _load(session: Session, rest: str) -> None:
     count = len(session.conversation.messages)
     again = "" if cached else "; they are processed again with the next answer"
     session.screen.note(f"{count} messages{again}")
+
+
+def _image(session: Session, rest: str) -> None:
+    """FILE: add an image to the next message."""
+    path = os.path.expanduser(_path(rest))
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise ChatError(f"{path} cannot be read: {error}") from None
+    if len(data) > MAX_BYTES:
+        raise ChatError(f"{path} has more than {MAX_BYTES} bytes")
+    about = session.conversation.add_image(data)
+    session.screen.note(f"an image of {about['width']} x {about['height']} with the next message")
 
 
 def _fork(session: Session, rest: str) -> None:
@@ -270,6 +293,7 @@ COMMANDS: dict[str, Callable[[Session, str], None]] = {
     "help": _help,
     "save": _save,
     "load": _load,
+    "image": _image,
     "fork": _fork,
     "switch": _switch,
     "system": _system,

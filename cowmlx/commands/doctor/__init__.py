@@ -69,7 +69,8 @@ def _run(arguments: argparse.Namespace) -> int:
         rows = [asdict(finding) for finding in findings]
         print(json.dumps({"ok": not problems, "findings": rows, "runtime_info": info}, indent=1))
     elif problems:
-        print(f"\n{problems} problem{'s' * (problems > 1)}; begin with the first one")
+        several = f"{problems} problems; begin with the first one"
+        print(f"\n{several if problems > 1 else '1 problem'}")
     elif all(finding.state == OK for finding in findings):
         print("\nnothing is wrong")
     else:

@@ -1,0 +1,1 @@
+"""Converts models: folders with other weights, GGUF files as folders."""

@@ -1,0 +1,123 @@
+"""Tokenizers that are built of their files' parts are those that the library reads."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from support import tokenizers as families
+from tokenizers import Tokenizer
+
+from cowmlx import json_text
+from cowmlx.errors import BadFormat
+from cowmlx.text import tokenizer_backend, tokenizer_parts
+
+BPE = ("bpe", "spm")
+
+
+def written(folder, text):
+    file = folder / "tokenizer.json"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def changed(kind, **members):
+    """A tokenizer's text with other members of its model."""
+    state = json.loads(families.build(kind)[0])
+    state["model"].update(members)
+    return json.dumps(state, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("kind", families.KINDS)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_tokenizer_is_the_one_that_the_library_reads(tmp_path, kind, indent):
+    state = json.loads(families.build(kind)[0])
+    file = written(tmp_path, json.dumps(state, indent=indent, ensure_ascii=indent is None))
+    _, made = tokenizer_backend.File(file).load()
+    library = Tokenizer.from_file(file)
+    assert made.to_str() == library.to_str()
+    for text in (*families.TEXTS[:8], "<|im_start|>user\n<s> [INST]  two  spaces\n\n\n", "\x00🧬"):
+        assert made.encode(text).ids == library.encode(text).ids
+
+
+@pytest.mark.parametrize("kind", BPE)
+@pytest.mark.parametrize("size", [48, 100, 1000])
+def test_slices_of_any_size_give_the_same_parts(monkeypatch, kind, size):
+    data = families.build(kind)[0].encode()
+    whole = tokenizer_parts.split(data)
+    assert json.loads(families.build(kind)[0])["model"]["vocab"] == whole.vocabulary
+    assert len(whole.merges) == len(list(whole.merges)) > 100
+    monkeypatch.setattr(tokenizer_parts, "SLICE", size)
+    assert tokenizer_parts.split(data) == whole
+
+
+@pytest.mark.parametrize("kind", BPE)
+def test_merges_may_be_texts(tmp_path, kind):
+    state = json.loads(families.build(kind)[0])
+    pairs = state["model"]["merges"]
+    state["model"]["merges"] = [" ".join(pair) for pair in pairs]
+    data = json.dumps(state).encode()
+    assert [list(pair) for pair in tokenizer_parts.split(data).merges] == pairs
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"merges": [["a", "b", "c"]]},
+        {"merges": [["a", "no such token"]]},
+        {"merges": ["ab"]},
+        {"merges": [["a", "b"], "ab"]},
+        {"merges": [{"a": 0, "b": 1}]},
+        {"merges": {}},
+        {"vocab": {"a": 1.5}, "merges": []},
+        {"vocab": {"a": -1}, "merges": []},
+        {"vocab": {"a": True}, "merges": []},
+        {"vocab": ["a"], "merges": []},
+        {"dropout": "x"},
+        {"fuse_unk": 1},
+        {"type": "Unigram"},
+    ],
+    ids=str,
+)
+def test_what_the_library_refuses_is_refused(tmp_path, members):
+    file = written(tmp_path, changed("bpe", **members))
+    with pytest.raises(BadFormat) as refused:
+        tokenizer_backend.File(file).load()
+    assert file in str(refused.value)
+    with pytest.raises(Exception, match=r".+"):
+        Tokenizer.from_file(file)
+
+
+def test_cut_files_are_refused(tmp_path):
+    text = families.build("spm")[0]
+    for end in range(0, len(text), len(text) // 50):
+        with pytest.raises(BadFormat):
+            tokenizer_backend.File(written(tmp_path, text[:end])).load()
+
+
+def test_a_key_twice_is_refused(tmp_path):
+    text = families.build("bpe")[0]
+    twice = re.sub(r'"decoder":', '"decoder": null, "decoder":', text, count=1)
+    with pytest.raises(BadFormat, match="key twice"):
+        tokenizer_backend.File(written(tmp_path, twice)).load()
+
+
+def test_bounds_hold_for_files_in_parts(tmp_path):
+    long = "x" * 5000
+    state = json.loads(families.build("bpe")[0])
+    state["model"]["vocab"][long] = len(state["model"]["vocab"])
+    with pytest.raises(BadFormat, match="5000 characters"):
+        tokenizer_backend.File(written(tmp_path, json.dumps(state))).load()
+
+
+@pytest.mark.parametrize("opening, closing", ["[]", ("[[", "]]"), ('{"a":', "}"), ('[{"]":', "}]")])
+def test_depth_is_bounded_whatever_surrounds_it(opening, closing):
+    beside = ", ".join(['["a", "b"]', '["[", "\\""]', '{"{": "]"}'] * 200)
+    for depth, is_fine in ((100, True), (300, False)):
+        text = f"[{beside}, {opening * depth}1{closing * depth}, {beside}]"
+        if is_fine:
+            assert json_text.parse(text) == json.loads(text)
+        else:
+            with pytest.raises(json_text.Malformed, match="nested"):
+                json_text.parse(text)
