@@ -23,6 +23,23 @@ def ends_later(method: Callable[..., Any]) -> bool:
 
 if TYPE_CHECKING:
 
+    class LogitsQuestion(Protocol):
+        """Logits that a host's function may change, on the host's thread."""
+
+        @property
+        def answer(self) -> bool | None:
+            """What the function has returned; None: it has not."""
+
+        @property
+        def values(self) -> memoryview:
+            """Floats, one for each token of the vocabulary."""
+
+    class LogitsFunction(Protocol):
+        """A host's function for logits."""
+
+        def question(self, tokens: list[int], vocabulary: int) -> LogitsQuestion:
+            """Return a question behind tokens, whose values are to be filled in."""
+
     class Call(Protocol):
         """A call; its caller sleeps until it ends, exactly once."""
 
@@ -45,6 +62,13 @@ if TYPE_CHECKING:
         @property
         def reserved(self) -> int:
             """The handle that such a call has returned; else 0."""
+
+        @property
+        def logits_function(self) -> LogitsFunction | None:
+            """The host's function for logits; None: it has none."""
+
+        def ask_logits(self, question: LogitsQuestion) -> None:
+            """Let the host's function change logits; only when ready."""
 
         @property
         def brings_batches(self) -> bool:

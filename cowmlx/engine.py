@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from cowmlx.arrays.table import ArrayTable
     from cowmlx.generation.outlet import Outlets
+    from cowmlx.services.media import MediaCalls
     from cowmlx.services.operations import Operations
     from cowmlx.services.programs import Programs
+    from cowmlx.services.scoring import Scores
     from cowmlx.services.trainings import Trainings
 
 # Nouns whose first call makes them, by the prefixes of their calls: many hosts never make one, and
@@ -34,6 +36,11 @@ LATER = {
     "training_": "trainings",
     "operations_": "operations",
     "array_apply": "operations",
+    "context_prompt_": "scores",
+    "context_hidden_states": "scores",
+    "context_perplexity": "scores",
+    "media_": "media",
+    "model_media_": "media",
 }
 
 
@@ -76,11 +83,13 @@ class Engine:
             outlets,
         )
         self.models = Models(self.runtime)
+        self.runtime.reclaim = self.models.memory_trim
         self.adapters = Adapters(self.runtime, self.models)
-        self.contexts = Contexts(self.runtime, self.models, self.adapters)
+        self.arrays = Arrays(self.runtime)
+        self.contexts = Contexts(self.runtime, self.models, self.adapters, self.arrays)
+        self.runtime.put_to_sleep = self.contexts.put_to_sleep
         self.checkpoints = Checkpoints(self.runtime, self.contexts)
         self.generations = Generations(self.runtime, self.models, self.contexts)
-        self.arrays = Arrays(self.runtime)
         nouns = (
             self.runtime,
             self.models,
@@ -128,6 +137,20 @@ class Engine:
 
         return Operations(self.runtime, self.arrays)
 
+    @cached_property
+    def scores(self) -> Scores:
+        """The calls that score given tokens."""
+        from cowmlx.services.scoring import Scores
+
+        return Scores(self.runtime, self.contexts)
+
+    @cached_property
+    def media(self) -> MediaCalls:
+        """The calls of images."""
+        from cowmlx.services.media import MediaCalls
+
+        return MediaCalls(self.runtime, self.models, self.arrays)
+
     def start(self, params: dict[str, Any], python_home: str) -> str:
         """Choose the device and set limits. Returns a log message.
 
@@ -140,7 +163,9 @@ class Engine:
         return started
 
     def stop(self) -> None:
-        """Cancel all calls and free everything."""
+        """Cancel all calls and free everything; prompts that wait for the disk are written."""
+        if self.runtime.prompt_cache is not None:
+            self.runtime.prompt_cache.finish()
         self.free_all(Canceled("the runtime was stopped", reason="runtime_stopped"))
         self.arrays.stop()
         self.runtime.stop()
@@ -152,7 +177,7 @@ class Engine:
         for handle in handles.handles(constants.KIND_CONTEXT):
             with suppress(BaseException):  # the other calls have to end too
                 self.contexts.close(handle, error)
-        kinds = (constants.KIND_ADAPTER, constants.KIND_MODEL)
+        kinds = (constants.KIND_ADAPTER, constants.KIND_MODEL, constants.KIND_MEDIA)
         for kind in (*kinds, constants.KIND_TRAINING, constants.KIND_PROGRAM):
             for handle in handles.handles(kind):
                 handles.remove(kind, handle)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MEMORY_NUMBERS = (errno.ENOMEM, errno.EAGAIN)
 _FILE_NUMBERS = (errno.EMFILE, errno.ENFILE)
-# Words in the messages of libraries in C++ and Rust, and of the dynamic linker.
+# Words in the messages of Python, of libraries in C++ and Rust, and of the dynamic linker.
 _MEMORY_WORDS = (
     "bad_alloc",
     "[malloc",
@@ -38,6 +38,8 @@ _MEMORY_WORDS = (
     "failed to map segment",
     "cannot map zero-fill pages",
     "failed to spawn thread",
+    "can't start new thread",
+    "can't allocate",
     os.strerror(errno.ENOMEM).lower(),
     os.strerror(errno.EAGAIN).lower(),
 )
@@ -56,6 +58,8 @@ _NOTED = (Shortage, DeviceLost)
 _KEPT = (OutOfMemory, DeviceLost, DeviceMissing)
 # The kinds of failures that were translated since the engine last recovered from them.
 seen: set[type[CowMlxError]] = set()
+# The error where there is no memory for another.
+_NO_MEMORY = Shortage("not enough memory")
 # The attribute of a foreign exception with its text and its place.
 _PLACE = "_cowmlx_place"
 
@@ -79,7 +83,10 @@ def spoils(error: BaseException | None) -> bool:
     mlx reports the failure of a computation once, to the first who waits on the stream. Others find
     elements that were never computed.
     """
-    return error is not None and isinstance(translate(error), _NOTED)
+    try:
+        return error is not None and isinstance(translate(error), _NOTED)
+    except MemoryError:
+        return True
 
 
 def of_system(error: BaseException) -> CowMlxError | None:
@@ -125,17 +132,23 @@ def kept(error: BaseException) -> CowMlxError:
     To raise a kept error, raise another copy of it: raising adds frames. The given error drops its
     frames, too.
     """
-    failure = translate(error)
-    if isinstance(failure, CowMlxError):
-        made = type(failure).__new__(type(failure))
-        made.args = failure.args
-        made.__dict__.update(failure.__dict__)
-    else:
-        try:
-            made = CowMlxError(place(error))
-        except BaseException:  # its own text fails
-            made = CowMlxError(type(error).__name__)
-    forget_frames(error)
+    try:
+        made = _copy(translate(error))
+    except MemoryError:
+        made = _NO_MEMORY
+    except BaseException:  # its own text fails
+        made = CowMlxError(type(error).__name__)
+    with suppress(BaseException):  # the same
+        forget_frames(error)
+    return made
+
+
+def _copy(error: BaseException) -> CowMlxError:
+    if not isinstance(error, CowMlxError):
+        return CowMlxError(place(error))
+    made = type(error).__new__(type(error))
+    made.args = error.args
+    made.__dict__.update(error.__dict__)
     return made
 
 

@@ -7,6 +7,7 @@ from cowmlx.generated.constants import (
     KIND_ADAPTER,
     KIND_CHECKPOINT,
     KIND_CONTEXT,
+    KIND_MEDIA,
     KIND_MODEL,
     KIND_PROGRAM,
     KIND_TRAINING,
@@ -23,6 +24,7 @@ NOUNS = {
     KIND_CHECKPOINT: "checkpoint",
     KIND_PROGRAM: "program",
     KIND_TRAINING: "training",
+    KIND_MEDIA: "media",
 }
 
 

@@ -30,6 +30,7 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 # An opening bracket is a step of 1, a closing one of -1.
 _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+_UNSIGNED = bytes(set(range(256)) - set(b'[]{}"\\'))
 
 
 class Malformed(ValueError):
@@ -241,6 +242,12 @@ def _check_depth(text: str, most: int = MAX_DEPTH) -> None:
         Malformed: they go deeper.
     """
     if text.count("[") + text.count("{") <= most:
+        return
+    # Innermost brackets count for one level, all others for one each: more than there are.
+    signs = text.encode("utf-8", "replace").translate(None, _UNSIGNED)
+    for nothing in (b'""', b"[]", b"{}"):  # between two brackets, an even number of quotes
+        signs = signs.replace(nothing, b"")
+    if signs.count(b"[") + signs.count(b"{") < most:
         return
     plain = _STRING.sub("", text).encode("utf-8", "replace")
     steps = memoryview(plain.translate(_STEPS, _OTHERS)).cast("b")

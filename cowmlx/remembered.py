@@ -29,6 +29,10 @@ class Remembered:
         self._found[what] = found
         return found
 
+    def forget(self, what: Hashable) -> None:
+        """Drop a result, if there is one."""
+        self._found.pop(what, None)
+
     def once(self, what: Hashable, find: Callable[[], Any]) -> Any:
         """Return a result, found now if needed; an exception keeps nothing."""
         if what not in self._found:

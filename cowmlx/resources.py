@@ -34,6 +34,8 @@ _can_start: Callable[[int], bool] = lambda count: True  # noqa: E731
 _can_map: Callable[[int], bool] = lambda size: True  # noqa: E731
 # Returns freed memory to the system.
 _give_back: Callable[[], None] = lambda: None  # noqa: E731
+# The bytes of a Mac's memory that are not wired, and those that are free or can be freed at once.
+_system_memory: Callable[[], tuple[int, int] | None] = lambda: None  # noqa: E731
 _read_pools: set[str] = set()
 
 
@@ -41,10 +43,17 @@ def ask(
     can_start: Callable[[int], bool],
     can_map: Callable[[int], bool],
     give_back: Callable[[], None],
+    system_memory: Callable[[], tuple[int, int] | None],
 ) -> None:
     """Set the functions of C: whether so many threads can start, bytes be mapped; free memory."""
-    global _can_start, _can_map, _give_back
+    global _can_start, _can_map, _give_back, _system_memory
     _can_start, _can_map, _give_back = can_start, can_map, give_back
+    _system_memory = system_memory
+
+
+def system_memory() -> tuple[int, int] | None:
+    """Return the bytes of a Mac's memory: not wired, and free without paging; or None."""
+    return _system_memory()
 
 
 def give_back() -> None:
@@ -52,6 +61,11 @@ def give_back() -> None:
     import mlx.core as mx
 
     mx.clear_cache()
+    _give_back()
+
+
+def trim() -> None:
+    """Return freed memory of the C library alone, so that no computation loses its buffers."""
     _give_back()
 
 

@@ -21,9 +21,10 @@ typedef enum cow_kind {
   COW_KIND_CONTEXT = 2,
   COW_KIND_ADAPTER = 3,
   COW_KIND_CHECKPOINT = 4,
-  COW_KIND_ARRAY = 5, /* in 64 bits, in a separate table: arrays.h */
+  COW_KIND_MEDIA = 5,
   COW_KIND_PROGRAM = 6,
-  COW_KIND_TRAINING = 7
+  COW_KIND_TRAINING = 7,
+  COW_KIND_ARRAY = 8 /* in 64 bits, in a separate table: arrays.h */
 } cow_kind;
 
 /* The events of a call before it ends. */
@@ -34,8 +35,19 @@ typedef enum cow_event_kind {
   COW_EVENT_TEXT,
   COW_EVENT_CHAT,
   COW_EVENT_TRAINING,
-  COW_EVENT_BATCH
+  COW_EVENT_BATCH,
+  COW_EVENT_LOGITS
 } cow_event_kind;
+
+/* Logits that the host's function changes, behind tokens; see queue/logits.h. */
+typedef struct cow_logits {
+  cow_mlx_logits_fn function;
+  void* data;
+  size_t count;
+  size_t vocabulary;
+  float* values;   /* of the vocabulary */
+  int32_t* tokens; /* count */
+} cow_logits;
 
 typedef struct cow_event {
   cow_event_kind kind;
@@ -48,6 +60,7 @@ typedef struct cow_event {
   size_t processed;
   size_t total;
   cow_mlx_training_event training;
+  cow_logits* logits; /* left once they are taken */
 } cow_event;
 
 /* A batch that the host is asked for: it fills in handles, which the engine takes over. */
@@ -86,13 +99,22 @@ typedef struct cow_callbacks {
   void* training_data;
   cow_mlx_batch_fn batch;
   void* batch_data;
+  cow_mlx_logits_fn logits; /* belongs to the generation, which outlives the call */
+  void* logits_data;
 } cow_callbacks;
 
-/* The arguments of the one operation that is not generated. */
+/* The arguments of the operations that are not generated. */
 typedef struct cow_runtime_start_args {
   const cow_mlx_runtime_params* params;
   const char* python_home; /* of the booted Python; "" if Python was joined */
 } cow_runtime_start_args;
+
+/* Those of the calls that make an image, whose pixels or file are an array of bytes. */
+typedef struct cow_media_args {
+  cow_mlx_array bytes;
+  int32_t channels; /* 0: a file */
+  cow_mlx_media* out;
+} cow_media_args;
 
 typedef struct cow_request cow_request;
 
@@ -152,17 +174,24 @@ typedef struct cow_array_parts {
   X(void, post, cow_queue_post, (cow_request*, const cow_event*))                                  \
   X(bool, can_post, cow_queue_can_post, (cow_request*))                                            \
   X(bool, refused, cow_queue_refused, (cow_request*))                                              \
+  X(cow_logits*, logits_new, cow_logits_new,                                                       \
+    (cow_mlx_logits_fn function, void* data, size_t count, size_t vocabulary))                     \
+  X(void, logits_share, cow_logits_share, (cow_logits*))                                           \
+  X(void, logits_let_go, cow_logits_let_go, (cow_logits*))                                         \
+  X(int, logits_answer, cow_logits_answer, (const cow_logits*))                                    \
   X(uint32_t, cancel_epoch, cow_handle_cancels, (int32_t handle))                                  \
   X(int32_t, open_handle, cow_handle_open, (cow_kind))                                             \
   X(bool, close_handle, cow_outlets_close, (int32_t))                                              \
   X(bool, can_start_threads, cow_resources_threads, (int count))                                   \
   X(bool, can_map, cow_resources_memory, (size_t size))                                            \
   X(void, give_back, cow_resources_give_back, (void))                                              \
+  X(bool, system_memory, cow_resources_system_memory, (uint64_t* most, uint64_t* easy))            \
   X(uint32_t, outlets_begin, cow_outlets_begin, (int32_t handle, uint32_t round, uint32_t epoch))  \
   X(void, outlets_clear, cow_outlets_clear, (int32_t handle))                                      \
   X(int, outlets_watch, cow_outlets_watch, (int32_t handle))                                       \
   X(bool, outlets_offer, cow_outlets_offer,                                                        \
     (int32_t handle, uint32_t round, const cow_offer* offer))                                      \
+  X(void, outlets_ask, cow_outlets_ask, (int32_t handle, uint32_t round, cow_logits*))             \
   X(size_t, outlets_taken, cow_outlets_taken, (int32_t handle, bool back))                         \
   X(void, arrays_start, cow_arrays_start, (bool has_float64))                                      \
   X(void, arrays_stop, cow_arrays_stop, (void))                                                    \

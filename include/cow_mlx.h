@@ -93,6 +93,8 @@
  *   cow_mlx/chat.h        Answering conversations.
  *   cow_mlx/embedding.h   Embeddings: vectors for texts.
  *   cow_mlx/ranking.h     Ranking documents by a query.
+ *   cow_mlx/scoring.h     Log probabilities, logits and hidden states of given tokens.
+ *   cow_mlx/media.h       Images for models that see.
  *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
  *   cow_mlx/program.h     Programs: computations on arrays, checked once and run many times.
  *   cow_mlx/training.h    Training programs and language models.
@@ -117,6 +119,8 @@
 #include "cow_mlx/chat.h"
 #include "cow_mlx/embedding.h"
 #include "cow_mlx/ranking.h"
+#include "cow_mlx/scoring.h"
+#include "cow_mlx/media.h"
 #include "cow_mlx/array.h"
 #include "cow_mlx/program.h"
 #include "cow_mlx/training.h"

@@ -193,16 +193,16 @@ cdef int put_arrays(cow_arrays_out out, list handles) except -1:
     """Write handles that were opened for the host: all of them, or close all."""
     cdef size_t size = len(handles)
     cdef size_t i
-    if out.count != NULL:
-        out.count[0] = size
     if size > out.capacity or (size > 0 and out.buffer == NULL):
         for handle in handles:
             host.arrays_close(handle)
-        if out.buffer == NULL and out.count != NULL:
-            return 0
-        raise too_small(out.capacity, size, "there are {} arrays")
-    for i in range(size):
-        out.buffer[i] = handles[i]
+        if out.buffer != NULL or out.count == NULL:
+            raise too_small(out.capacity, size, "there are {} arrays", out.count, size)
+    else:
+        for i in range(size):
+            out.buffer[i] = handles[i]
+    if out.count != NULL:
+        out.count[0] = size
     return 0
 
 

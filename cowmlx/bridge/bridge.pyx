@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.math cimport NAN
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -53,6 +53,24 @@ cdef void runtime_start(cow_request* r) except *:
     log(r, COW_MLX_LOG_INFO, engine.start(params, python_home))
     if python_home:
         interpreter.collect_from_now()
+
+
+cdef tuple read_media(cow_request* r):
+    cdef const cow_media_args* a = <const cow_media_args*> r.args
+    return a.bytes, a.channels
+
+
+cdef int write_media(cow_request* r, object value) except -1:
+    cdef const cow_media_args* a = <const cow_media_args*> r.args
+    a.out[0] = value
+    return 0
+
+
+for _op in (COW_OP_MEDIA_FROM_PIXELS, COW_OP_MEDIA_FROM_FILE):
+    READERS[<int> _op] = read_media
+    WRITERS[<int> _op] = write_media
+    METHODS[<int> _op] = "media_create"
+    ALLOCATES[<int> _op] = True
 
 
 cdef bint carry_out(HostCall call) except -1:
@@ -111,17 +129,35 @@ cdef cbool run(cow_request* r) noexcept:
     return False
 
 
+cdef enum:
+    MAX_SHORTAGES = 1000
+
+cdef int shortages = 0  # steps without memory, one after the other
+
+
 cdef int64_t step() noexcept:
-    """Do one unit of work. Units end their calls; an exception here is a bug of the library."""
+    """Do one unit of work. Units end their calls; an exception here is a bug of the library.
+
+    A step that has no memory between the turns of units is made again.
+    """
+    global shortages
     bound_recursion()
     drop_objects()
     try:
         if engine is None:
             return -1
-        if engine.step():
+        worked = engine.step()
+        shortages = 0
+        if worked:
             return 0
         due = engine.due
         return -1 if due is None else <int64_t> min(max(due * 1e6, 1.0), 60e6)
+    except MemoryError as error:
+        shortages += 1
+        if shortages < MAX_SHORTAGES:
+            return 0
+        give_up(error)
+        return -1
     except BaseException as error:
         give_up(error)
         return -1
@@ -161,7 +197,7 @@ cdef void rest() noexcept:
 cdef ensure_engine():
     global engine, require_declared
     if engine is None:
-        resources.ask(can_start_threads, can_map, give_back)
+        resources.ask(can_start_threads, can_map, give_back, system_memory)
         blas, problem = bring_blas()
         try:
             from cowmlx.arrays.dtypes import require_declared
@@ -205,6 +241,12 @@ def can_map(size_t size):
 def give_back():
     with nogil:
         host.give_back()
+
+
+def system_memory():
+    cdef uint64_t most = 0
+    cdef uint64_t easy = 0
+    return (most, easy) if host.system_memory(&most, &easy) else None
 
 
 ctypedef void (*exit_hook)() noexcept nogil

@@ -22,15 +22,19 @@ cdef void end(cow_request* r, cow_mlx_status status) noexcept:
 
 
 cdef void fail(cow_request* r, object error) noexcept:
+    global size_place
     cdef int status = COW_MLX_ENOMEM
     try:
         status = write_failure(r, error)
+        if status == COW_MLX_EBUFFER and size_place != NULL:
+            size_place[0] = size_needed
     except BaseException:
         snprintf(r.message, COW_MESSAGE_SIZE, "%s: not enough memory", r.operation)
         snprintf(
             r.details, COW_DETAILS_SIZE,
             '{"operation": "%s", "reason": "no_memory", "details": {}}', r.operation
         )
+    size_place = NULL
     end(r, status)
 
 
@@ -46,6 +50,8 @@ cdef tuple described(str operation, object error):
             text = f"{operation}: {error}".encode("utf-8", "replace")
         else:  # an unexpected exception
             text = f"{operation}: {failures.place(error)}".encode("utf-8", "replace")
+    except MemoryError:
+        raise
     except BaseException:  # its own text fails
         text = f"{operation}: {type(error).__name__}".encode("utf-8", "replace")
     text = text.replace(b"\0", b" ")
@@ -100,6 +106,48 @@ cdef char* copied(bytes text) except NULL:
     return copy
 
 
+cdef class LogitsQuestion:
+    """Logits that a host may change: cowmlx.call.LogitsQuestion."""
+
+    cdef cow_logits* logits
+
+    def __dealloc__(self):
+        if self.logits != NULL:
+            host.logits_let_go(self.logits)
+
+    cdef cow_logits* share(self):
+        """Let an event have it, too."""
+        host.logits_share(self.logits)
+        return self.logits
+
+    @property
+    def answer(self):
+        cdef int answer = host.logits_answer(self.logits)
+        return None if answer == 0 else answer > 0
+
+    @property
+    def values(self):
+        cdef Py_ssize_t size = self.logits.vocabulary * sizeof(float)
+        return PyMemoryView_FromMemory(<char*> self.logits.values, size, PyBUF_WRITE).cast("f")
+
+
+cdef class LogitsFunction:
+    """The host's function for logits: cowmlx.call.LogitsFunction."""
+
+    cdef cow_mlx_logits_fn function
+    cdef void* data
+
+    def question(self, list tokens, size_t vocabulary):
+        cdef size_t i
+        cdef LogitsQuestion question = LogitsQuestion.__new__(LogitsQuestion)
+        question.logits = host.logits_new(self.function, self.data, len(tokens), vocabulary)
+        if question.logits == NULL:
+            raise MemoryError
+        for i in range(question.logits.count):
+            question.logits.tokens[i] = tokens[i]
+        return question
+
+
 cdef class HostCall:
     """A request that waits: cowmlx.call.Call.
 
@@ -135,6 +183,7 @@ cdef class HostCall:
 
     cdef int post(self, cow_event* event, bytes text, bytes name=None) except -1:
         """Hand over an event with its own copy of a text: the call may end before it is read."""
+        event.logits = NULL
         event.text = copied(text)
         event.length = PyBytes_GET_SIZE(text)
         event.name = NULL
@@ -229,6 +278,24 @@ cdef class HostCall:
         return handles
 
     @property
+    def logits_function(self):
+        if self.r == NULL or self.r.callbacks.logits == NULL:
+            return None
+        cdef LogitsFunction function = LogitsFunction.__new__(LogitsFunction)
+        function.function = self.r.callbacks.logits
+        function.data = self.r.callbacks.logits_data
+        return function
+
+    def ask_logits(self, LogitsQuestion question):
+        if self.r == NULL:
+            return
+        cdef cow_event event
+        event.kind = COW_EVENT_LOGITS
+        event.text = event.name = NULL
+        event.logits = question.share()
+        host.post(self.r, &event)
+
+    @property
     def brings_batches(self):
         return self.r != NULL and self.r.callbacks.batch != NULL
 
@@ -263,10 +330,10 @@ cdef class HostCall:
         cdef cow_floats_out out = self.r.floats[0]
         if out.buffer != NULL and 0 < size <= out.capacity:
             return False
-        out.count[0] = count
         if out.buffer != NULL and size > 0:
-            self.fail(too_small(out.capacity, size, "there are {} values"))
+            self.fail(too_small(out.capacity, size, "there are {} values", out.count, count))
         else:
+            out.count[0] = count
             self.end(COW_MLX_OK)
         return True
 
@@ -311,6 +378,9 @@ class HostOutlets:
         )
         if not host.outlets_offer(handle, round, &offer):
             raise MemoryError
+
+    def ask(self, int32_t handle, uint32_t round, LogitsQuestion question):
+        host.outlets_ask(handle, round, question.share())
 
     def offer_failure(self, int32_t handle, uint32_t round, error):
         cdef bytes text

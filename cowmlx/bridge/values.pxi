@@ -93,10 +93,18 @@ cdef list to_texts(cow_texts all):
 
 # ------------------------------------------------------------------ To C
 
-cdef object too_small(size_t capacity, size_t needed, str what):
-    return BufferTooSmall(
+# The size of a buffer that was too small, and where it goes: once there is memory for the error.
+cdef size_t* size_place = NULL
+cdef size_t size_needed = 0
+
+
+cdef object too_small(size_t capacity, size_t needed, str what, size_t* place, size_t size):
+    global size_place, size_needed
+    error = BufferTooSmall(
         f"capacity is {capacity}, but {what.format(needed)}", needed=needed, capacity=capacity
     )
+    size_place, size_needed = place, size
+    return error
 
 
 cdef int put_text(cow_text_out out, object value, bint may_query=True) except -1:
@@ -104,10 +112,10 @@ cdef int put_text(cow_text_out out, object value, bint may_query=True) except -1
     cdef bytes text = to_bytes(value)
     cdef size_t size = PyBytes_GET_SIZE(text)
     if size > out.capacity or out.buffer == NULL:
+        if size > 0 and not (may_query and out.buffer == NULL):
+            raise too_small(out.capacity, size, "the text has {} bytes", out.length, size)
         out.length[0] = size
-        if size == 0 or (may_query and out.buffer == NULL):
-            return 0
-        raise too_small(out.capacity, size, "the text has {} bytes")
+        return 0
     memcpy(out.buffer, PyBytes_AS_STRING(text), size)
     if out.capacity > size:
         out.buffer[size] = 0
@@ -129,8 +137,7 @@ cdef int put_tokens(cow_tokens_out out, list tokens) except -1:
         for i in range(size):
             out.buffer[i] = tokens[i]
     elif out.buffer != NULL:
-        out.count[0] = size
-        raise too_small(out.capacity, size, "there are {} tokens")
+        raise too_small(out.capacity, size, "there are {} tokens", out.count, size)
     out.count[0] = size
     return 0
 
@@ -147,12 +154,12 @@ cdef int put_floats(cow_floats_out out, object value) except -1:
         if view.format == NULL or view.format[0] != b"f":
             raise CowMlxError("float32 values are declared, and others were computed")
         needed = view.len // sizeof(float)
+        told = needed if count is None else count
         if out.buffer != NULL and <size_t> view.len <= out.capacity * sizeof(float):
             memcpy(out.buffer, view.buf, view.len)
         elif out.buffer != NULL:
-            out.count[0] = needed if count is None else count
-            raise too_small(out.capacity, needed, "there are {} values")
-        out.count[0] = needed if count is None else count
+            raise too_small(out.capacity, needed, "there are {} values", out.count, told)
+        out.count[0] = told
     finally:
         PyBuffer_Release(&view)
     return 0

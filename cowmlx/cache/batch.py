@@ -111,6 +111,14 @@ class Batch:
         """Whether ``more`` further tokens of a row could be dropped again."""
         return not self._asked or all(form.can_take_back(row, more) for form in self._asked)
 
+    def drop(self, row: Row, count: int) -> bool:
+        """Drop the last tokens of a row, between steps; false if its layers cannot."""
+        if not self.can_take_back(row, 1):
+            return False
+        row.length -= count
+        self.rows.changed()
+        return True
+
     def nbytes_of(self, row: Row) -> int:
         """Return a row's even share of the bytes."""
         return sum(form.nbytes for form in self.layers) // max(1, len(self.rows.all))

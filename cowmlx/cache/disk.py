@@ -45,15 +45,19 @@ _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
 def write(
-    path: str, metadata: dict[str, str], arrays: dict[str, mx.array], form: str = FORMAT
+    path: str,
+    metadata: dict[str, str],
+    arrays: dict[str, mx.array],
+    form: str = FORMAT,
+    mode: int | None = None,
 ) -> Generator[None, None, None]:
     """Write a saved context, or another format; see :func:`write_whole`."""
     header = {"format": form, "version": VERSION, **metadata}
-    yield from write_whole(path, lambda descriptor: _write(descriptor, header, arrays))
+    yield from write_whole(path, lambda descriptor: _write(descriptor, header, arrays), mode)
 
 
 def write_whole(
-    path: str, put_all: Callable[[int], Generator[None, None, None]]
+    path: str, put_all: Callable[[int], Generator[None, None, None]], mode: int | None = None
 ) -> Generator[None, None, None]:
     """Write a file in bounded steps; closing the generator leaves nothing behind.
 
@@ -63,6 +67,7 @@ def write_whole(
     Args:
         path: the file.
         put_all: writes to a descriptor, and syncs it.
+        mode: who may read a new file; None: as other files of the process.
 
     Raises:
         NotFound: the folder does not exist.
@@ -73,6 +78,8 @@ def write_whole(
         yield from sweep(os.path.dirname(target))
         descriptor, written = create_partial(os.path.dirname(target))
         try:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             _keep_mode(descriptor, target)
             yield from put_all(descriptor)
             os.replace(written, target)
@@ -129,27 +136,55 @@ def _sync_folder(folder: str) -> None:
 def _write(
     descriptor: int, metadata: dict[str, str], arrays: dict[str, mx.array]
 ) -> Generator[None, None, None]:
-    header = _header(metadata, arrays)
-    checksum = xxh3_64(header)
-    of_header = checksum.intdigest()
-    put(descriptor, header)
     step = unsynced = 0
-    for array in arrays.values():
-        for data in _pieces(array):
-            checksum.update(data)
-            put(descriptor, data)
-            step += len(data)
-            unsynced += len(data)
-            if unsynced >= _SYNC:
-                os.fsync(descriptor)
-                unsynced = 0
-            if step >= PIECE:
-                step = 0
-                yield
-    put(descriptor, numbers(of_header, checksum.intdigest()))
+    for data in _contents(metadata, arrays):
+        put(descriptor, data)
+        step += len(data)
+        unsynced += len(data)
+        if unsynced >= _SYNC:
+            os.fsync(descriptor)
+            unsynced = 0
+        if step >= PIECE:
+            step = 0
+            yield
     yield
     os.fsync(descriptor)
     yield
+
+
+def to_memory(
+    metadata: dict[str, str], arrays: dict[str, mx.array]
+) -> Generator[None, None, mx.array]:
+    """Return what the file of a saved context would have, an array of bytes, in bounded steps."""
+    header = {"format": FORMAT, "version": VERSION, **metadata}
+    size = sum(array.nbytes for array in arrays.values())
+    size += len(_header(header, arrays)) + CHECKSUM_BYTES
+    buffer = mx.zeros((size,), mx.uint8)
+    mx.eval(buffer)
+    memory, step = memoryview(buffer), 0  # type: ignore[arg-type]
+    for data in _contents(header, arrays):
+        memory[: len(data)] = data
+        memory = memory[len(data) :]
+        step += len(data)
+        if step >= PIECE:
+            step = 0
+            yield
+    return buffer
+
+
+def _contents(
+    metadata: dict[str, str], arrays: dict[str, mx.array]
+) -> Iterator[bytes | memoryview]:
+    """Yield all bytes of a file in bounded pieces."""
+    header = _header(metadata, arrays)
+    checksum = xxh3_64(header)
+    of_header = checksum.intdigest()
+    yield header
+    for array in arrays.values():
+        for data in _pieces(array):
+            checksum.update(data)
+            yield data
+    yield numbers(of_header, checksum.intdigest())
 
 
 def numbers(*values: int) -> bytes:

@@ -77,6 +77,20 @@ class Reader:
         """Return an error about the file."""
         return BadFormat(f"{self.path} is damaged or no {self._noun}: {reason}", file=self.path)
 
+    def peek(self, name: str) -> bytes:
+        """Return an array's bytes, which no checksum has confirmed yet; none if it has no such.
+
+        Raises:
+            BadFormat: the file is shorter than it was.
+            InputOutput: the operating system failed a read.
+        """
+        position = self._begin
+        for own, info in self.arrays.items():
+            if own == name:
+                return self._take(position, _nbytes(info))
+            position += _nbytes(info)
+        return b""
+
     def read(self) -> Generator[None, None, dict[str, mx.array]]:
         """Return the arrays by name, evaluated; a bounded piece is read in every step.
 
@@ -110,7 +124,8 @@ class Reader:
         mx.eval(arrays)
         return arrays
 
-    def _read_header(self) -> None:
+    def _size(self) -> int:
+        """Return how many bytes there are."""
         try:
             status = os.fstat(self._descriptor)
         except OSError as exc:
@@ -119,7 +134,10 @@ class Reader:
             what = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
             raise InputOutput(f"cannot read {self.path}: it is {what}", file=self.path)
         self._file = FileIO(self._descriptor, closefd=False)
-        size = status.st_size
+        return status.st_size
+
+    def _read_header(self) -> None:
+        size = self._size()
         if size < 8:
             raise self.bad(f"it has {size} bytes")
         prefix = self._take(0, 8)
@@ -195,6 +213,36 @@ class Reader:
 
     def _unreadable(self, exc: OSError) -> InputOutput:
         return InputOutput(f"cannot read {self.path}: {exc.strerror or exc}", file=self.path)
+
+
+class MemoryReader(Reader):
+    """The same of memory that holds such a file.
+
+    Args:
+        name: of the memory, for messages.
+        memory: all bytes.
+
+    Raises:
+        BadFormat: it is damaged, or of another version.
+    """
+
+    def __init__(self, name: str, memory: memoryview) -> None:
+        self.path = name
+        self._form = FORMAT
+        self._noun = "saved context"
+        self._mismatch: Reason = "saved_context_mismatch"
+        self._memory = memory
+        self._read_header()
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory = memoryview(b"")
+
+    def _size(self) -> int:
+        return len(self._memory)
+
+    def _fill(self, memory: memoryview, position: int) -> None:
+        memory[:] = self._memory[position : position + len(memory)]
 
 
 def _nbytes(info: ArrayInfo) -> int:

@@ -210,17 +210,16 @@ def _empty(part: mx.array) -> mx.array:
 _PARTS = 3  # packed numbers, scales and biases
 
 
-class QuantizedRows(KVRows):
+class PackedRows(KVRows):
     """Keys and values, each as packed numbers, scales and biases in separate buffers.
 
     Attributes:
-        group_size, bits: attributes by which mlx-lm chooses the attention.
+        packing: (bits, group size).
     """
 
-    def __init__(self, rows: Rows, layer: Any) -> None:
+    def __init__(self, rows: Rows, layer: Any, packing: tuple[int, int]) -> None:
         super().__init__(rows, layer)
-        self.group_size: int = layer.group_size
-        self.bits: int = layer.bits
+        self.packing = packing
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Any, Any]:
         """Write tokens of every row, (B, H, S, D), and return all that are attended to."""
@@ -228,17 +227,44 @@ class QuantizedRows(KVRows):
         return tuple(parts[:_PARTS]), tuple(parts[_PARTS:])
 
     def _quantized(self, array: mx.array) -> Any:
-        return mx.quantize(array, group_size=self.group_size, bits=self.bits)
+        bits, group_size = self.packing
+        return mx.quantize(array, group_size=group_size, bits=bits)
 
     def _parts_of(self, layer: Any) -> list[mx.array]:
-        if (layer.bits, layer.group_size) != (self.bits, self.group_size):
+        if self._packing_of(layer) != self.packing:
             raise Unsupported("its keys and values are quantized otherwise than the batch's")
         return [array[:, :, : layer.offset] for array in (*layer.keys, *layer.values)]
 
     def _layer_of(self, parts: list[mx.array]) -> Any:
-        layer = self._kind(group_size=self.group_size, bits=self.bits)
+        layer = self._new_layer()
         layer.keys, layer.values = tuple(parts[:_PARTS]), tuple(parts[_PARTS:])
         return layer
+
+    # For both kinds.
+
+    def _packing_of(self, layer: Any) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def _new_layer(self) -> Any:
+        raise NotImplementedError
+
+
+class QuantizedRows(PackedRows):
+    """The batch form of mlx-lm's ``QuantizedKVCache``.
+
+    Attributes:
+        group_size, bits: attributes by which mlx-lm chooses the attention.
+    """
+
+    def __init__(self, rows: Rows, layer: Any) -> None:
+        super().__init__(rows, layer, self._packing_of(layer))
+        self.bits, self.group_size = self.packing
+
+    def _packing_of(self, layer: Any) -> tuple[int, int]:
+        return layer.bits, layer.group_size
+
+    def _new_layer(self) -> Any:
+        return self._kind(group_size=self.group_size, bits=self.bits)
 
 
 class RotatingRows(KVRows):

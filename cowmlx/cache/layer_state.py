@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 # Tokens of the passes: the sizes that differ behind them are those that grow.
 _PASSES = (1, 8)
 # Caches that hold keys and values of a run of tokens that ends with the last one.
-_RUNS = ("KVCache", "QuantizedKVCache", "ConcatenateKVCache", "ChunkedKVCache")
+_RUNS = (
+    *("KVCache", "QuantizedKVCache", "DequantizedKVCache"),
+    *("ConcatenateKVCache", "ChunkedKVCache"),
+)
 _RING = "RotatingKVCache"
 _TRACKED = (*_RUNS, _RING)
 # Their attributes that never change.
@@ -43,8 +46,8 @@ class ArrayInfo:
 
 def kind_of(layer: Any) -> Any:
     """Return a layer's class by name; a list of its parts' where it has parts."""
-    parts = getattr(layer, "caches", None)
-    return type(layer).__name__ if parts is None else [kind_of(part) for part in parts]
+    within = getattr(layer, "caches", None)
+    return type(layer).__name__ if within is None else [kind_of(part) for part in within]
 
 
 def leaves(layers: list[Any]) -> dict[str, Any]:
@@ -54,20 +57,20 @@ def leaves(layers: list[Any]) -> dict[str, Any]:
     """
     return {
         path: _used(layer, leaf)
-        for where, layer in _parts(layers)
+        for where, layer in parts(layers)
         for path, leaf in _walk(layer.state, where)
     }
 
 
-def _parts(layers: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+def parts(layers: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every cache that has no parts, and its path."""
     for index, layer in enumerate(layers):
         path = f"{where}{index}"
-        parts = getattr(layer, "caches", None)
-        if parts is None:
+        within = getattr(layer, "caches", None)
+        if within is None:
             yield path, layer
         else:
-            yield from _parts(parts, f"{path}.")
+            yield from parts(within, f"{path}.")
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -100,7 +103,7 @@ class Template:
         for length, known in zip(_PASSES, (self._first, self._second), strict=True):
             layers = make_layers()
             network(mx.zeros((1, length), mx.int32), cache=layers)
-            self._states = {where: _outlined(part.state) for where, part in _parts(layers)}
+            self._states = {where: _outlined(part.state) for where, part in parts(layers)}
             for where, state in self._states.items():
                 known.update(_walk(state, where))
         self.kinds = [kind_of(layer) for layer in layers]
@@ -114,7 +117,7 @@ class Template:
         if found.keys() != self._second.keys():
             odd = sorted(found.keys() ^ self._second.keys())
             raise Mismatch(f"its layers do not have the parts of these ({', '.join(odd[:3])})")
-        for where, part in _parts(self._make_layers()):
+        for where, part in parts(self._make_layers()):
             kind = type(part).__name__
             own = [path for path in found if path.startswith(f"{where}.")]
             if not own or not _can_be_set(part):
@@ -129,7 +132,7 @@ class Template:
     def fill(self, found: dict[str, Any]) -> list[Any]:
         """Return layer caches with these leaves, which were checked."""
         layers = self._make_layers()
-        for where, part in _parts(layers):
+        for where, part in parts(layers):
             part.state = _filled(self._states[where], found, where)
         return layers
 
@@ -200,12 +203,12 @@ def _problem(layer: Any, state: Any, length: int) -> str:
     for name, value in settings.items():
         if getattr(layer, name) != value:
             return f"has {name} {getattr(layer, name)}, not {value}"
-    parts = [leaf for _, leaf in _walk((layer.keys, layer.values), "")]
-    if all(part is None for part in parts):  # the layer is not used
+    halves = [leaf for _, leaf in _walk((layer.keys, layer.values), "")]
+    if all(part is None for part in halves):  # the layer is not used
         return "" if layer.offset == 0 else f"is empty, but at offset {layer.offset}"
     if layer.offset != length:
         return f"is at offset {layer.offset}, not {length}"
-    sizes = {part.shape[_TOKENS] for part in parts}
+    sizes = {part.shape[_TOKENS] for part in halves}
     size = sizes.pop()
     if sizes:
         return "has keys and values of different lengths"

@@ -9,6 +9,7 @@ import mlx.core as mx
 from cowmlx import failures
 from cowmlx.accelerate.fused.stand_in import plainly
 from cowmlx.cache import layer_state
+from cowmlx.cache.dequantized import DequantizedKVCache
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 BITS = (4, 8)
 GROUP_SIZES = (32, 64, 128)
+_RING = "RotatingKVCache"
 
 
 class KVQuantization:
@@ -45,16 +47,18 @@ class KVQuantization:
             )
         self.bits = bits
         self.group_size = group_size
+        self.dequantizes = False  # whether layers get keys and values dequantized
         if not bits:
             return
         model.require_one_machine(f"kv_bits is {bits}")
         reasons = []
         for size in (group_size,) if group_size else (64, 32):
             self.group_size = size
-            reason = _why_not(model, self)
-            if reason is None:
-                return
-            reasons.append(reason)
+            for self.dequantizes in (False, True):
+                reason = _why_not(model, self)
+                if reason is None:
+                    return
+                reasons.append(reason)
         raise Unsupported(
             f"kv_bits is {bits} and kv_group_size {group_size}, but the cache of a "
             f"{model.architecture} model cannot be quantized so: {reasons[-1]}; "
@@ -91,22 +95,26 @@ def _quantized(model: Model, how: KVQuantization) -> list[Any]:
     layers = model.make_cache()
     made = [_quantized_layer(layer, how) for layer in layers]
     if all(new is old for new, old in zip(made, layers, strict=True)):
-        raise Unsupported("it has no keys and values")
+        behind = any(type(layer).__name__ == _RING for layer in layers)
+        raise Unsupported(f"it has no keys and values{' but behind windows' if behind else ''}")
     return made
 
 
 def _quantized_layer(layer: Any, how: KVQuantization) -> Any:
     kind = type(layer).__name__
     if kind == "KVCache":
-        return layer.to_quantized(group_size=how.group_size, bits=how.bits)
-    if kind == "ArraysCache":  # the state of a recurrence, small and always in full
+        quantized = layer.to_quantized(group_size=how.group_size, bits=how.bits)
+        return DequantizedKVCache(quantized) if how.dequantizes else quantized
+    # The state of a recurrence, or the tokens of a window: of bounded size, and always in full.
+    if kind in ("ArraysCache", _RING):
         return layer
     raise Unsupported(f"a {kind} layer has no quantized form")
 
 
 def _why_not(model: Model, how: KVQuantization) -> str | None:
     """Return why a model's cache cannot be quantized so, or None; tried once."""
-    why: str | None = model.remembered.once(("quantized", how.key), lambda: _try(model, how))
+    key = ("quantized", *how.key, how.dequantizes)
+    why: str | None = model.remembered.once(key, lambda: _try(model, how))
     return why
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.cache.dequantized import DequantizedRows
 from cowmlx.cache.key_values import KVRows, QuantizedRows, RotatingRows
 from cowmlx.errors import Unsupported
 
@@ -142,6 +143,7 @@ class ListRows:
 _KINDS = {
     "KVCache": KVRows,
     "QuantizedKVCache": QuantizedRows,
+    "DequantizedKVCache": DequantizedRows,
     "RotatingKVCache": RotatingRows,
     "ArraysCache": ArrayRows,
     "CacheList": ListRows,
@@ -156,6 +158,6 @@ def rows_of(rows: Rows, layer: Any) -> Any:
     """
     kind = type(layer)
     form = _KINDS.get(kind.__name__)
-    if form is None or not kind.__module__.endswith(".models.cache"):
+    if form is None or not kind.__module__.endswith((".models.cache", ".cache.dequantized")):
         raise Unsupported(f"a {kind.__name__} layer has no batch form")
     return form(rows, layer)

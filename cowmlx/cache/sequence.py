@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import mlx.core as mx
 
 from cowmlx.accelerate.fused.decode import logits_behind
+from cowmlx.cache.blocks import both_ways
 from cowmlx.cache.layer_state import Template
+from cowmlx.cache.marks import Mark, can_mark
+from cowmlx.cache.points import go_back, point_of
 from cowmlx.cache.trimming import can_trim_all, shorten, trim
+from cowmlx.models.embedded import looked_up
+from cowmlx.models.images import ImagePosition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +24,13 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
     from cowmlx.cache.batch import Batch, Row
+    from cowmlx.cache.points import Point
     from cowmlx.machines.group import Entry
+    from cowmlx.models.embedding import HiddenStates
+
+
+MAX_BEHIND = 16  # tokens that the layers may lack
+MOST_HEARD = 8  # passes whose hidden states are kept
 
 
 def share(layers: list[Any]) -> list[Any]:
@@ -34,7 +46,7 @@ class Snapshot:
 
     Attributes:
         tokens: the tokens held.
-        layers: the layer caches; users take :func:`share` of them.
+        layers: the layer caches; users take :func:`share` of them; none where they were dropped.
     """
 
     __slots__ = ("layers", "tokens")
@@ -61,6 +73,8 @@ class Sequence:
     """Tokens and layer caches in step: every layer holds exactly ``tokens``.
 
     A token that is still computing is in the layers before :meth:`append` notes it in ``tokens``.
+    Layers that cannot drop tokens lack the last ones after a draft was rejected, up to the next
+    pass, which processes those, too, or until they are used otherwise.
     An operation that fails half-way empties the sequence, so that layers stay in step.
 
     Args:
@@ -73,19 +87,56 @@ class Sequence:
         self.make_layers = make_layers
         self.tokens: list[int] = []
         self._own: list[Any] = []
+        self.has_layers = True  # false: it holds the tokens alone
         self.batch: Batch | None = None  # that has the layers now
         self.row: Row | None = None  # of it
         self._template: Template | None = None
+        self._mark: Mark | None = None  # to drop tokens behind it
+        self._behind: list[int] = []  # the last tokens, which the layers lack
+        self._listener: HiddenStates | None = None
+        self._heard: list[tuple[int, mx.array]] = []  # of the last passes, with their first token
+
+    def listen(self, states: HiddenStates | None) -> None:
+        """Keep the hidden states of the last passes from now on; None: keep none."""
+        self._listener, self._heard = states, []
+
+    def heard(self, begin: int, end: int) -> tuple[int, mx.array | None]:
+        """Return the hidden states (1, S, D) of the tokens from ``begin`` to ``end``.
+
+        Where those of the first ones are not there, of the rest; and which is its first.
+        """
+        parts: list[mx.array] = []
+        for first, states in reversed(self._heard):
+            if begin < end and first < end <= first + states.shape[1]:
+                start = max(first, begin)
+                parts.insert(0, states[:, start - first : end - first])
+                end = start
+        return end, mx.concatenate(parts, axis=1) if parts else None
 
     def reset(self) -> None:
         """Forget every token."""
         self.tokens = []
         self._own = []
+        self.has_layers = True
+        self._forget_mark()
         self._give_up_row()
+
+    def drop_layers(self) -> None:
+        """Hold the tokens alone: they are processed again before anything follows them."""
+        self.has_layers = not self.tokens  # set first: the next lines may find no memory
+        self._own = []
+        self._forget_mark()
+        self._give_up_row()
+
+    def _forget_mark(self) -> None:
+        self._mark, self._behind = None, []
 
     @property
     def _layers(self) -> list[Any]:
-        """The layers, out of the batch."""
+        """The layers, out of the batch, with all tokens."""
+        if self._behind:
+            behind, self._behind = self._behind, []
+            self._pass(mx.array(behind, mx.int32), self._own, len(behind))
         if self.batch is not None and self.row is not None:
             self._own = self.batch.take(self.row)
             self._give_up_row()
@@ -106,10 +157,12 @@ class Sequence:
         self.row = batch.join(self._layers or self.make_layers(), len(self.tokens))
         self.batch = batch
         self._own = []
+        self._forget_mark()
 
     def leave_batch(self) -> None:
         """Take the layers out of the batch, if they are in one."""
-        self._own = self._layers
+        if self.row is not None:
+            self._own = self._layers
 
     def keep_prefix(self, prompt: list[int]) -> str | None:
         """Keep the beginning that the prompt and the tokens held share, at most all but its last.
@@ -119,6 +172,9 @@ class Sequence:
         Returns:
             None, or why tokens that are common could not be kept.
         """
+        if not self.has_layers:
+            self.reset()
+            return "the state of the tokens was dropped, as the model slept or memory was short"
         common = min(common_prefix(self.tokens, prompt), len(prompt) - 1)
         if self.trim_to(common):
             return None
@@ -131,6 +187,8 @@ class Sequence:
 
     def reusable(self, prompt: list[int]) -> int:
         """Return how many tokens :meth:`keep_prefix` would keep."""
+        if not self.has_layers:
+            return 0
         common = min(common_prefix(self.tokens, prompt), len(prompt) - 1)
         return common if common == len(self.tokens) or can_trim_all(self._layers) else 0
 
@@ -146,6 +204,15 @@ class Sequence:
         if length == 0:
             self.reset()
             return True
+        if not self.has_layers:
+            del self.tokens[length:]
+            return True
+        if self.batch is not None and self.row is not None and self.batch.drop(self.row, excess):
+            del self.tokens[length:]
+            return True
+        if self._mark is not None and self._mark.count <= length:
+            self._put_back(self._mark, length)
+            return True
         if not can_trim_all(self._layers):
             return False
         try:
@@ -157,7 +224,35 @@ class Sequence:
             self.reset()
             return True
         del self.tokens[length:]
+        self._mark = None
         return True
+
+    def mark(self, more: int) -> bool:
+        """Make sure that ``more`` further tokens can be dropped; false if they never could.
+
+        Where the layers cannot drop them, their states are kept until the next mark.
+        """
+        if self.can_take_back(more) and not self._behind:
+            self._mark = None
+            return True
+        if len(self._behind) > MAX_BEHIND:
+            self._own = self._layers
+        layers = self._own if self._behind else self._layers
+        if not can_mark(layers):
+            return False
+        more += len(self._behind)
+        self._mark = Mark(layers, len(self.tokens) - len(self._behind), more)
+        return True
+
+    def _put_back(self, mark: Mark, length: int) -> None:
+        """Hold the first ``length`` tokens, of which the layers hold those of a mark."""
+        try:
+            mark.put_back(self._own, len(self.tokens) - len(self._behind) - mark.count)
+        except BaseException:
+            self.reset()
+            raise
+        self._behind = self.tokens[mark.count : length]
+        del self.tokens[length:]
 
     def can_take_back(self, more: int) -> bool:
         """Whether ``more`` further tokens could be taken back."""
@@ -168,25 +263,53 @@ class Sequence:
     def snapshot(self, length: int | None = None) -> Snapshot | None:
         """Return the first ``length`` tokens held, or all; None if the layers cannot be cut so."""
         tokens = self.tokens if length is None else self.tokens[:length]
-        if not tokens:
-            return Snapshot([], [])
+        if not tokens or not self.has_layers:
+            return Snapshot(list(tokens), [])
         excess = len(self.tokens) - len(tokens)
         layers = self._copied_layers()
         if excess and not (can_trim_all(layers) and trim(layers, excess)):
-            return None
+            if self._mark is None or self._mark.count > len(tokens):
+                return None
+            self._mark.put_back(layers, len(self.tokens) - self._mark.count)
+            if rest := tokens[self._mark.count :]:
+                self._network(mx.array([rest], mx.int32), cache=layers)
         return Snapshot(list(tokens), layers)
 
     def _copied_layers(self) -> list[Any]:
         """Return copies of the layers, which stay where they are."""
         if self.batch is not None and self.row is not None:
             return self.batch.take(self.row)
-        return share(self._own)
+        return share(self._layers)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Hold a snapshot's tokens; it can be restored again."""
         self._give_up_row()
+        self._forget_mark()
         self._own = share(snapshot.layers)
         self.tokens = list(snapshot.tokens)
+        self.has_layers = bool(self._own) or not self.tokens
+
+    def point(self) -> Point | Snapshot:
+        """Return the state with which layers can be brought back to the tokens held now.
+
+        A snapshot where no layer can be cut, and the state alone is all of it.
+        """
+        return point_of(self.tokens, self._layers) or Snapshot(
+            list(self.tokens), self._copied_layers()
+        )
+
+    def go_back(self, point: Point) -> None:
+        """Hold a point's tokens, with which those held begin, and nothing else."""
+        try:
+            in_step = go_back(self._layers, len(self.tokens), point)
+        except BaseException:
+            self.reset()
+            raise
+        if not in_step:
+            self.reset()
+            return
+        del self.tokens[len(point.tokens) :]
+        self._mark = None
 
     def template(self) -> Template:
         """Return the template of these layers' states."""
@@ -202,9 +325,37 @@ class Sequence:
         Returns:
             logits (1, S, V), lazily.
         """
+        behind, self._behind = self._behind, []
+        if behind:
+            ids = mx.concatenate([mx.array(behind, mx.int32), ids])
         layers = self._layers or self._new_layers()
+        return self._pass(ids, layers, len(behind))[:, len(behind) :]
+
+    def process(self, tokens: list[int]) -> mx.array:
+        """Run the network over tokens, and rows of embeddings, that follow those held.
+
+        Positions of an image that attend to each other both ways are the only tokens then.
+
+        Returns:
+            logits (1, S, V), lazily.
+        """
+        if min(tokens) >= 0:
+            return self.forward(mx.array(tokens, mx.int32))
+        layers = self._layers or self._new_layers()
+        first = tokens[0]
+        is_block = isinstance(first, ImagePosition) and first.image.both_ways
+        attending = both_ways(layers) if is_block else nullcontext()
+        with looked_up(tokens) as ids, attending:
+            return self._pass(ids, layers)
+
+    def _pass(self, ids: mx.array, layers: list[Any], behind: int = 0) -> mx.array:
+        """Run the network over the last ``behind`` tokens held, and those that follow."""
         try:
-            return self._network(ids[None], cache=layers)
+            if self._listener is None:
+                return self._network(ids[None], cache=layers)
+            logits, states = self._listener.beside(ids[None], layers)
+            self._heard = [*self._heard[1 - MOST_HEARD :], (len(self.tokens) - behind, states)]
+            return logits
         except BaseException:
             self.reset()
             raise
@@ -217,6 +368,9 @@ class Sequence:
         Returns:
             logits (1, V), lazily.
         """
+        if self._behind or self._listener is not None:
+            return self.forward(token.astype(mx.int32))[:, -1]
+        self._mark = None
         layers = self._layers or self._new_layers()
         try:
             return logits_behind(self._network, token, layers)
@@ -252,6 +406,7 @@ class Sequence:
         """Hold fewer tokens, of layers that are lost and cannot be used again."""
         del self.tokens[len(self.tokens) - count :]
         self._own = []
+        self._forget_mark()
         self._give_up_row()
 
     @property

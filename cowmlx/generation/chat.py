@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.generated import constants
+from cowmlx.generation.params import check_thinking_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from cowmlx.generation.budget import ThinkingBudget
+    from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.thinking import ThinkingFirst
+    from cowmlx.generation.triggers import Trigger
     from cowmlx.models.chat_format import ChatFormat
     from cowmlx.models.model import Model
     from cowmlx.text.chat_options import Conversation
@@ -87,6 +90,7 @@ class ChatSplitter:
         self._held = ""  # may begin a marker
         self._call: str | None = None  # the text behind the start marker of a tool call
         self._space = ""  # the whitespace in front of it
+        self._cut = False  # whether the thinking is cut, and no event has said so
 
     def add(self, text: str) -> list[ChatEvent]:
         """Return the events of more text."""
@@ -94,13 +98,17 @@ class ChatSplitter:
             return self._say(text)
         return list(self._split(text))
 
+    def note_cut(self) -> None:
+        """Note that the text that comes closes the thinking, which was cut."""
+        self._cut = True
+
     def finish(self, finish: int) -> list[ChatEvent]:
         """Return the events of the text that was held back, and the end.
 
         Args:
             finish: why, one of ``FINISH_``.
         """
-        events = list(self._finish(finish))
+        events = [*self._finish(finish), *self._tell_cut()]
         return [*events, ChatEvent(constants.EVENT_END, finish=finish)]
 
     def _split(self, text: str) -> Iterator[ChatEvent]:
@@ -136,9 +144,15 @@ class ChatSplitter:
             if kind == constants.EVENT_TOOL_CALL:
                 self._call, self._space = "", text[border:at]
             elif kind != self._kind:
+                yield from self._tell_cut()
                 self._kind, self._begun = kind, True
                 self._fresh = self._stripped or kind == constants.EVENT_REASONING
             text = text[at + len(marker) :]
+
+    def _tell_cut(self) -> list[ChatEvent]:
+        """Return the event behind thinking that was cut, once."""
+        cut, self._cut = self._cut, False
+        return [ChatEvent(constants.EVENT_THINKING_CUT)] if cut else []
 
     def _meaning(self, marker: str) -> int:
         """Return the kind of event that a marker begins; the current one if none begins here."""
@@ -219,7 +233,9 @@ class ChatAnswer:
 
     Attributes:
         constraint: on the output, or None.
+        budget: of its thinking, or None; a part of the constraint.
         splitter: turns the answer into events.
+        note: for the log, or "".
 
     Raises:
         InvalidArgument: tool calls are required, and a grammar is given; or the grammar is bad.
@@ -227,11 +243,12 @@ class ChatAnswer:
     """
 
     def __init__(self, model: Model, conversation: Conversation, params: GenerationParams) -> None:
+        self.note = ""
         self._model = model
         self._conversation = conversation
         format, options = model.chat_format, conversation.options
         tail = format.open_tail(conversation.prompt, model.end_tokens)
-        self.constraint: Constraint | ThinkingFirst | None
+        self.constraint: Constrains | None
         constraint = self.constraint = self._form(params)
         takes_space = False
         if constraint is not None:
@@ -243,6 +260,10 @@ class ChatAnswer:
                 self.constraint = thinking.ThinkingFirst(
                     model, constraint, start, format.think_end, takes_space=takes_space
                 )
+        held = self._hold_calls()
+        if held or params.grammar_triggers:
+            self._begin_later(held, params, inside=tail is not None and tail[0])
+        self.budget = self._bound_thinking(params, inside=tail is not None and tail[0])
         blank = tail is not None and not model.tokenizer.decode(tail[1], skip_special=False).strip()
         self.splitter = ChatSplitter(
             format,
@@ -250,11 +271,51 @@ class ChatAnswer:
             reasoning=tail is not None and tail[0],
             fresh=blank,
             calls=options.choice != "none",
-            required=options.choice == "required",
+            required=options.choice == "required" or bool(held),
             constrained=constraint is not None,
-            verbatim=params.grammar_kind == constants.GRAMMAR_JSON_SCHEMA,
+            verbatim=constraint is not None
+            and params.grammar_kind == constants.GRAMMAR_JSON_SCHEMA,
             stripped=not takes_space,
         )
+
+    def _hold_calls(self) -> list[Trigger]:
+        """Return the trigger of a call that the model may make; none if nothing binds that."""
+        options = self._conversation.options
+        if not options.offers_tools or self.constraint is not None:
+            return []
+        from cowmlx.generation import triggers
+        from cowmlx.generation.tool_calls.writer import Tool
+
+        try:
+            return triggers.of_calls(self._model, [Tool(*t) for t in options.callable_tools()])
+        except (InvalidArgument, Unsupported) as error:
+            self.note = f"calls of tools are not held to their schemas: {error}"
+            return []
+
+    def _begin_later(self, held: list[Trigger], params: GenerationParams, *, inside: bool) -> None:
+        """Let grammars begin at their triggers; the host's only behind the model's thinking."""
+        from cowmlx.generation import triggers
+
+        own = triggers.of_params(self._model, params) if params.grammar_triggers else []
+        format = self._model.chat_format
+        thinking = (format.think_start, format.think_end) if own and format.think_end else None
+        self.constraint = triggers.Triggered(
+            self._model, [*held, *own], thinking, inside=inside and thinking is not None
+        )
+
+    def _bound_thinking(self, params: GenerationParams, *, inside: bool) -> ThinkingBudget | None:
+        """Let the constraint keep to the budget of the thinking, too; return that, if any."""
+        options = self._conversation.options
+        for name in ("thinking_tokens", "thinking_end_text"):
+            if getattr(options, name) is not None:
+                setattr(params, name, getattr(options, name))
+        if params.thinking_tokens == -1 and params.thinking_end_text is None:
+            return None
+        from cowmlx.generation import budget  # late: few generations need it
+
+        check_thinking_end(params.thinking_end_text)
+        self.constraint = budget.bounded(self._model, params, self.constraint, inside=inside)
+        return self.constraint if isinstance(self.constraint, budget.ThinkingBudget) else None
 
     def _thinking_start(self, tail: tuple[bool, list[int]] | None) -> list[int] | None:
         """Return the tokens that may start thinking, none if the prompt has; None: there is none.
@@ -273,7 +334,7 @@ class ChatAnswer:
         """Return the constraint on the answer behind the thinking."""
         options = self._conversation.options
         if options.choice != "required":
-            if params.grammar is None:
+            if params.grammar is None or params.grammar_triggers:
                 return None
             from cowmlx.generation.grammar import Constraint  # late: few generations need it
 

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from time import perf_counter
 
 import mlx.core as mx
 
 from cowmlx import failures
-from cowmlx.cache.sequence import Sequence
+from cowmlx.cache.footprint import Expected, footprint_of
+from cowmlx.cache.sequence import Sequence, Snapshot, common_prefix
 from cowmlx.errors import BadState
 from cowmlx.generated import defaults
-from cowmlx.generation.batched import known_why_not
 from cowmlx.generation.drafting import DraftState
 from cowmlx.generation.generation import Generation
+from cowmlx.generation.message_marks import positions
 from cowmlx.generation.outlet import Outlet
-from cowmlx.generation.params import OVERFLOWS, GenerationParams, check_begin, constraint_of
-from cowmlx.generation.prompt import Reuse, keep_known, share
+from cowmlx.generation.pace import PREFILL_CHUNK, pace_of
+from cowmlx.generation.params import (
+    GenerationParams,
+    check_begin,
+    constraint_of,
+    expected_tokens,
+)
+from cowmlx.generation.prompt import Keeper, Reuse, keep_known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from cowmlx.cache.sequence import Snapshot
     from cowmlx.cache.shared import SharedPrefixes
+    from cowmlx.call import LogitsFunction
+    from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.params import ContextParams
-    from cowmlx.generation.sampling.sampler import Constrains
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
+
+    Archive = Callable[[Model, ContextParams, Sequence, Snapshot], None]
 
     class Places(Protocol):
         """Gives contexts a stream while they have work."""
@@ -40,8 +50,8 @@ if TYPE_CHECKING:
         def enter(self, context: Context) -> mx.Stream:
             """Let a context work; returns its stream."""
 
-        def exit(self, context: Context, stream: mx.Stream) -> None:
-            """Take a context's stream back."""
+        def exit(self, context: Context, stream: mx.Stream, settled: bool) -> None:
+            """Take a context's stream back; ``settled``: all computations there succeeded."""
 
         def note_spoiled(self, context: Context) -> None:
             """Note that a step of a context's batch was not computed."""
@@ -59,6 +69,11 @@ class Context:
         cancel_epoch: returns the number of its cancellations.
         prefixes: processed prompts that the model's contexts share.
         outlet: offers pieces to its host.
+        admit: makes sure that there is memory for a prompt of so many tokens and what follows,
+            with the draft model if there is one; returns how many may be processed at once.
+
+    Attributes:
+        used_at: when it last had no work left, by ``perf_counter``.
     """
 
     def __init__(
@@ -69,6 +84,7 @@ class Context:
         cancel_epoch: Callable[[], int],
         prefixes: SharedPrefixes,
         outlet: Outlet,
+        admit: Callable[[Context, int, GenerationParams, Model | None], int],
     ) -> None:
         self.base = model
         self.model = model  # the base, or that with an adapter
@@ -77,8 +93,14 @@ class Context:
         self.params = params
         self.priority = params.priority  # below 0: has turns only when no other context wants one
         self._places = places
+        self._admit = admit
+        self._expected: Expected | None = None  # by the last generation
+        self.used_at = 0.0
+        self.largest_chunk = PREFILL_CHUNK  # of its prompts, while memory is short
         self._stream: mx.Stream | None = None  # while it has work
         self.prefixes = prefixes
+        # Keeps processed prompts elsewhere; None: nothing does.
+        self.archive: Archive | None = None
         self.outlet = outlet
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
@@ -124,7 +146,14 @@ class Context:
     def serve(self) -> bool:
         """Let the host take all pieces; true if the call that waited has ended."""
         generation = self.generation
-        if generation is None or not generation.serve(self.cancel_epoch()):
+        if generation is None:
+            return False
+        if generation.awaits_host:
+            with mx.stream(self.stream()):
+                served = generation.serve(self.cancel_epoch())
+        else:
+            served = generation.serve(self.cancel_epoch())
+        if not served:
             return False
         self._unshelve(generation)
         return True
@@ -210,6 +239,22 @@ class Context:
         generation = self.generation
         return generation is None or (generation.waiter is None and generation.ended)
 
+    @property
+    def has_work(self) -> bool:
+        """Whether a generation has not ended, or a call is under way."""
+        return self._stream is not None or self._occupied
+
+    def uses(self, model: Model) -> bool:
+        """Whether it is of a model, or drafts with it."""
+        return self.base is model or self._draft.is_of(model)
+
+    def drop_layers(self, model: Model) -> None:
+        """Hold tokens alone, without the state that a model has made of them."""
+        if self.base is model:
+            self.sequence.drop_layers()
+        if self._draft.is_of(model):
+            self._draft.reset()
+
     def settle(self) -> None:
         """Finish all computations and give the stream back, if no work is left."""
         if self.generation is not None:
@@ -223,15 +268,20 @@ class Context:
                 if self.generation is not None:
                     self.generation.settle()
         except BaseException as error:
+            held = self.tokens()
             self.fail(error)
             self.sequence.reset()
-        self._leave()
+            if self.model.split is None:
+                self.sequence.restore(Snapshot(held, []))  # they are processed again
+        failed = self.generation is None or self.generation.error is not None
+        self._leave(settled=not failed)
 
-    def _leave(self) -> None:
+    def _leave(self, *, settled: bool = False) -> None:
         """Give the stream back, whatever becomes of the computations on it."""
+        self.used_at = perf_counter()
         stream, self._stream = self._stream, None
         if stream is not None:
-            self._places.exit(self, stream)
+            self._places.exit(self, stream, settled)
 
     # ---------------------------------------------------------------- Beginning
 
@@ -244,6 +294,8 @@ class Context:
         constraint: Constrains | None = None,
         *,
         shelved: tuple[Generation | None, Reuse] | None = None,
+        known: Snapshot | None = None,
+        logits_function: LogitsFunction | None = None,
     ) -> None:
         """Start a generation; an earlier one ends.
 
@@ -255,28 +307,36 @@ class Context:
             constraint: on the output; without it the grammar of params.
             shelved: the generation that comes back when this one has ended, of which the host
                 takes nothing.
+            known: tokens of which a beginning is the prompt's, from elsewhere.
+            logits_function: the host's, which changes logits.
 
         Raises:
             InvalidArgument: no tokens, or one outside the vocabulary.
             ContextFull: the prompt does not fit.
             Unsupported: an option that the model cannot honour.
             InputOutput: the model's weights, left on disk by a lazy load, cannot be read.
-            OutOfMemory: no thread can be started to work on; nothing has changed.
+            OutOfMemory: there is too little memory for the prompt and max_tokens, or no thread can
+                be started to work on; nothing has changed.
         """
         check_begin(prompt, params, self.params, self.model)
         rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
             prompt = rolling.cut(prompt)
+        self.largest_chunk = self._admit(self, len(prompt), params, draft)
+        self._expected = Expected(
+            expected_tokens(len(prompt), params, self.params),
+            None if draft is None else footprint_of(draft, None),
+        )
         self.model.read_weights()
         if draft is not None:
             draft.read_weights()
         try:
             with mx.stream(self.stream()):
-                constraint = constraint_of(params, self.model, constraint)
-                drafter = self._draft.drafter(params, self.model, draft)
+                constraint = constraint_of(params, self.model, constraint, prompt)
+                drafter = self._draft.drafter(params, self.model, draft, self.sequence)
                 if self.generation is not None:
                     self.generation.cancel()
-                on_prompt = self._keep_known(prompt, given - len(prompt))
+                keeper = self._keep_known(prompt, given - len(prompt), known)
                 self.generation = Generation(
                     self.model,
                     self.sequence,
@@ -288,18 +348,36 @@ class Context:
                     rolling=rolling,
                     constraint=constraint,
                     drafter=drafter,
-                    on_prompt=on_prompt,
+                    keeper=keeper,
                     shelved=shelved,
+                    logits_function=logits_function,
                 )
         finally:
             self.settle()  # if nothing has begun
 
-    def _keep_known(self, prompt: list[int], dropped: int) -> Callable[[], None] | None:
-        """Keep a prompt's known start; return the function that shares the processed prompt."""
+    def known_tokens(self, prompt: list[int]) -> int:
+        """Return how many tokens of a prompt are known in memory."""
+        own, held = self.sequence.reusable(prompt), common_prefix(self.sequence.tokens, prompt)
+        found = self.prefixes.longest(self._kind, prompt[:-1], own, min(held, len(prompt) - 1))
+        return own if found is None else len(found.tokens)
+
+    @property
+    def _kind(self) -> tuple[int, ...]:
+        """The kind of snapshots that fit the sequence."""
+        return self.model.weights_version, *self.params.kv.key
+
+    def _keep_known(self, prompt: list[int], dropped: int, known: Snapshot | None) -> Keeper | None:
+        """Keep a prompt's known start; return what keeps the states of the rest."""
         prefixes = self.prefixes if self.params.share_prefix else None
-        kind = self.model.weights_version, *self.params.kv.key  # of fitting snapshots
-        self.reuse = keep_known(self.sequence, prompt, dropped, prefixes, kind)
-        return None if prefixes is None else partial(share, self.sequence, prefixes, kind)
+        self.reuse = keep_known(self.sequence, prompt, dropped, prefixes, self._kind, known)
+        if prefixes is None:
+            return None
+        held, interval = len(self.sequence.tokens), self.params.checkpoint_interval
+        inside = positions(self.model, self.params.kv, prompt, held, interval)
+        archive = None
+        if self.archive is not None and min(prompt) >= 0:
+            archive = partial(self.archive, self.model, self.params, self.sequence)
+        return Keeper(self.sequence, prefixes, self._kind, inside, archive)
 
     def trim(self, kept: list[int], cancel_epoch: int) -> bool:
         """Hold ``kept`` of the tokens held: in place (true), or by processing it in turns.
@@ -357,6 +435,23 @@ class Context:
         self.sequence.restore(snapshot)
         self.settle()
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes that its cache and its draft model's hold."""
+        return self.sequence.nbytes + self._draft.nbytes
+
+    @property
+    def can_sleep(self) -> bool:
+        """Whether it has a cache and no work."""
+        is_idle = self._stream is None and not self._occupied and self._has_no_work
+        is_idle = is_idle and (self.generation is None or not self.generation.unseen)
+        return is_idle and self.model.split is None and self.cache_bytes > 0
+
+    def sleep(self) -> None:
+        """Give the cache back; the tokens are processed again when they are needed."""
+        self.sequence.drop_layers()
+        self._draft.reset()
+
     def reset(self) -> None:
         """Forget every token and the generation."""
         self.generation = None
@@ -392,33 +487,11 @@ class Context:
             mx.eval(flat)
         return flat
 
-    def information(self) -> dict[str, Any]:
-        """Return the fields of ``context_info``."""
-        params, reuse, generation = self.params, self.reuse, self.generation
-        alone = self.alone
-        if alone is None and generation is not None and generation.drafts is not None:
-            alone = "speculative decoding"
-        return {
-            "max_tokens": params.max_tokens,
-            "kv_bits": params.kv.bits,
-            "kv_group_size": params.kv.group_size,
-            "solo": params.solo,
-            "priority": params.priority,
-            "overflow": OVERFLOWS[params.overflow],
-            "keep_tokens": params.keep_tokens,
-            "share_prefix": params.share_prefix,
-            "alone": alone or known_why_not(self.model, params.kv),
-            "adapter": self.adapter,
-            "tokens": len(self.tokens()),
-            "bytes": self.sequence.nbytes,
-            "generating": generation is not None and not generation.over,
-            "prompt": generation.stats.prompt_tokens if generation else 0,
-            "reused": generation.stats.reused_tokens if generation else 0,
-            "shared": reuse.shared if generation else 0,
-            "recomputed": generation.prompt.recomputed if generation else 0,
-            "dropped": reuse.dropped + generation.prompt.rolled if generation else 0,
-            "first_difference": reuse.first_difference if generation else None,
-            "rebuilt": reuse.rebuilt if generation else None,
-            "batched": generation.batched if generation else 0,
-            "error": self.failure,
-        }
+    @property
+    def estimate(self) -> int | None:
+        """Bytes that the last generation was expected to take at its peak; None: unknown."""
+        if self._expected is None or self.model.split is not None:
+            return None
+        footprint = footprint_of(self.model, self.params.kv)
+        chunk = min(self.largest_chunk, pace_of(self.model).largest)
+        return None if footprint is None else self._expected.nbytes(footprint, chunk)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from enum import Enum
-from math import inf
-from time import perf_counter
 
 import mlx.core as mx
 
@@ -14,45 +11,34 @@ from cowmlx import failures
 from cowmlx.errors import Lost
 from cowmlx.generated import constants
 from cowmlx.generation.drafting import Drafts
+from cowmlx.generation.handover import Handover, Phase
+from cowmlx.generation.host_logits import HostLogits
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.generation.pieces import Piece, Stats, TextOutput
 from cowmlx.generation.prompt import Prompt
 from cowmlx.generation.sampling.batch import BatchSampler
 from cowmlx.generation.sampling.sampler import SampleInputs
-from cowmlx.generation.sampling.samples import RowLogits, Step, settled
+from cowmlx.generation.sampling.samples import RowLogits, Step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cowmlx.cache.sequence import Sequence
+    from cowmlx.call import LogitsFunction
     from cowmlx.errors import CowMlxError
+    from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.outlet import Outlet
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.prompt import Reuse, RollingWindow
-    from cowmlx.generation.sampling.sampler import Constrains, SampleInput
+    from cowmlx.generation.prompt import Keeper, Reuse, RollingWindow
+    from cowmlx.generation.sampling.sampler import SampleInput
     from cowmlx.generation.sampling.samples import Sample
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
-RUN_AHEAD = 1  # tokens that may wait for their host while the next is computed
 CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
 
 
-class Phase(Enum):
-    """The work that a generation does in its turns.
-
-    PROMPT -> TOKENS when the prompt is processed, TOKENS -> PROMPT when the window rolls, and to
-    ENDED from both: by its last token, a cancel, the timeout or an error. ``finish`` says which.
-    """
-
-    PROMPT = "processes the prompt, or the tokens that stay when the window rolls"
-    TOKENS = "generates tokens"
-    ENDED = "makes no more tokens; some may wait in the outbox"
-
-
-class Generation:
+class Generation(Handover):
     """Processes a prompt, generates tokens into ``outbox`` and hands them to the host.
 
     Owns all of a generation's state. Its host takes pieces in one of two ways: a call waits for
@@ -75,8 +61,9 @@ class Generation:
         rolling: how the window rolls; None: the generation ends when it is full.
         constraint: on the output.
         drafter: drafts tokens.
-        on_prompt: called when all of the prompt but its last token is processed.
+        keeper: keeps states of the prompt.
         shelved: a generation, with its reuse, that comes back when this one has ended.
+        logits_function: the host's, which changes logits.
     """
 
     def __init__(
@@ -92,8 +79,9 @@ class Generation:
         rolling: RollingWindow | None = None,
         constraint: Constrains | None = None,
         drafter: Drafter | None = None,
-        on_prompt: Callable[[], None] | None = None,
+        keeper: Keeper | None = None,
         shelved: tuple[Generation | None, Reuse] | None = None,
+        logits_function: LogitsFunction | None = None,
     ) -> None:
         self.params = params
         self.cancel_epoch = cancel_epoch
@@ -110,62 +98,24 @@ class Generation:
         self.logits: RowLogits | None = None  # behind the tokens that the host knows
         self.last: Piece | None = None  # that the host was given
         self.batched = 0  # tokens whose step was taken together with other contexts
-        self.prompt = Prompt(prompt, sequence, rolling, drafter, on_prompt)
+        self.prompt = Prompt(prompt, sequence, rolling, drafter, keeper)
         self._count = 0  # tokens generated, given to the host or not
         self._sequence = sequence
         self._window = window
         self._can_roll = rolling is not None
-        self._inputs = SampleInputs(params, model, constraint)
+        self.host_logits = HostLogits(logits_function)
+        self._inputs = SampleInputs(params, model, constraint, asks=logits_function is not None)
         self.drafts: Drafts | None = None
         if drafter is not None:
             self.drafts = Drafts(drafter, sequence, self._inputs, model.end_tokens)
         self._batch_sampler = BatchSampler()
-        self._text = TextOutput(model, params.stop, exact=constraint is not None)
+        self._text = TextOutput(
+            model, params.stop, exact=constraint is not None and constraint.exact
+        )
         self._pending: Sample | None = None  # the next token
         self._held: Step | None = None  # under way, its token in the sequence
 
-    # ----------------------------------------------------------------- State
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more tokens come, but for those in the outbox."""
-        return self.phase is Phase.ENDED
-
-    @property
-    def prefilling(self) -> bool:
-        """Whether tokens of the prompt, or of a window that rolls, are still to be processed."""
-        return self.phase is Phase.PROMPT
-
-    @property
-    def decoding(self) -> bool:
-        """Whether its steps are plain decode steps."""
-        return self.phase is Phase.TOKENS and self.drafts is None
-
-    @property
-    def over(self) -> bool:
-        """Whether the host has been given everything."""
-        return self.phase is Phase.ENDED and not self.outbox
-
-    @property
-    def hungry(self) -> bool:
-        """Whether a call waits for a step."""
-        return self.waiter is not None and self.waiter.hungry(self)
-
-    @property
-    def wants_step(self) -> bool:
-        """Whether a step has a use: for the call that waits, or to run ahead."""
-        if self.phase is Phase.ENDED:
-            return False
-        if self.waiter is not None:
-            if self.waiter.hungry(self):
-                return True
-        elif (self.wanted or self._outlet.is_open) and not self.outbox:
-            return True
-        return self.phase is Phase.TOKENS and self.has_room(RUN_AHEAD)
-
-    def has_room(self, ahead: int) -> bool:
-        """Whether another token may wait for the host, of at most ``ahead``."""
-        return len(self.outbox) < ahead and self._sequence.can_take_back(len(self.outbox) + 1)
+    # ---------------------------------------------------------------- Ending
 
     def cancel(self, finish: int = constants.FINISH_CANCELED, *, discard: bool = False) -> None:
         """End now; tokens that the host has not been given are taken back.
@@ -191,7 +141,8 @@ class Generation:
 
         Where the layers are lost with the machines that held them, the sequence keeps its tokens.
         """
-        self._outlet.take_back(self)
+        with suppress(BaseException):  # this error says less
+            self._outlet.take_back(self)
         unseen, self._held = self.unseen, None
         self.error = failures.kept(error)
         self.outbox.clear()
@@ -207,83 +158,7 @@ class Generation:
         self.finish = finish
         self.phase = Phase.ENDED
         self._pending = None
-
-    # -------------------------------------------------------------- The host
-
-    def wait(self, waiter: Waiter) -> None:
-        """Let a call wait here until :meth:`serve` has ended it."""
-        if waiter.takes:
-            self._outlet.take_back(self)
-        else:
-            self.wanted = True
-        self.waiter = waiter
-
-    def serve(self, cancel_epoch: int) -> bool:
-        """Let the host take all pieces; a cancel or the deadline ends the generation.
-
-        Args:
-            cancel_epoch: the context's count of cancellations now.
-        Returns:
-            whether the call that waited has ended.
-        """
-        self._outlet.note_taken(self)
-        finish = constants.FINISH_NONE
-        if cancel_epoch != self.cancel_epoch:
-            finish = constants.FINISH_CANCELED
-        elif self._deadline != inf and not self.ended and perf_counter() >= self._deadline:
-            finish = constants.FINISH_TIMEOUT
-        if finish and self.finish != finish and not self.over:
-            self.cancel(finish)
-        if self.outbox:
-            self.wanted = False
-        self.show()
-        if self.waiter is None or not self.waiter.advance(self):
-            return False
-        self.waiter = None
-        self.show()
-        return True
-
-    def show(self) -> None:
-        """Let the outlet offer all pieces, unless a call takes them."""
-        if self.waiter is None or not self.waiter.takes:
-            self._outlet.show(self)
-
-    def note_taken(self) -> None:
-        """Take note of the pieces that the host has taken from the outlet."""
-        self._outlet.note_taken(self)
-
-    def take(self) -> Piece:
-        """Return the next piece: the host has it from now on."""
-        piece = self.outbox.popleft()
-        self.last, self.logits = piece, piece.logits
-        self.stats.generated_tokens = piece.count
-        self.stats.generation_seconds = piece.seconds
-        return piece
-
-    def last_piece(self) -> Piece:
-        """Return the piece that every call gets once all are delivered."""
-        stats = self.stats
-        last = self.outbox[-1] if self.outbox else self.last
-        token, logprob = (-1, None) if last is None else (last.token, last.logprob)
-        numbers = len(self._sequence.tokens), stats.generated_tokens, stats.generation_seconds
-        return Piece(token, b"", self.finish, True, *numbers, logprob=logprob)
-
-    @property
-    def unseen(self) -> int:
-        """Tokens in the sequence that the host has not been given."""
-        unseen = self.outbox[0] if self.outbox else self._held
-        return 0 if unseen is None else max(0, len(self._sequence.tokens) - unseen.before)
-
-    def settle(self) -> None:
-        """Compute the logits that are kept, and let go of the batch that they were a row of."""
-        if self.last is not None:
-            self.last.logits = None  # they are in self.logits
-        every: list[Generation | Piece] = [self, *self.outbox]
-        kept = [
-            (generation, generation.logits) for generation in every if generation.logits is not None
-        ]
-        for (each, _), row in zip(kept, settled([own for _, own in kept]), strict=True):
-            each.logits = row
+        self.host_logits.close()
 
     # ---------------------------------------------------------------- Prompt
 
@@ -303,7 +178,7 @@ class Generation:
         chunk = self.next_chunk(size)
         if not chunk:
             return
-        logits = self._sequence.forward(mx.array(chunk, mx.int32))[:, -1, :]
+        logits = self._sequence.process(chunk)[:, -1, :]
         self.prompt.hold(chunk)
         wanted = None if self.prompt.left else self.follow_prompt(RowLogits(logits))
         if wanted is None:
@@ -323,19 +198,20 @@ class Generation:
         self.logits = logits
         if self.params.max_tokens == 0:
             return None
-        *history, last = self._sequence.tokens
-        return self._inputs.allowed_behind(history, last, logits.array())
+        *history, last = self.prompt.held_tokens() or [-1]
+        own = logits.array()
+        return self.host_logits.hold(self._inputs.allowed_behind(history, last, own), own)
 
     def finish_chunk(self) -> tuple[int, int, float | None]:
         """Wait for the chunk that is computing; see :meth:`Prompt.finish_chunk`."""
         chunk = self.prompt.finish_chunk(self._pending)
         if not chunk[0] or self.prompt.left:
             return chunk
-        if self._pending is None:
-            self._end(constants.FINISH_LENGTH)
-        else:
-            self.phase = Phase.TOKENS
+        if self._pending is not None:
             mx.eval(self._pending.token)
+        elif not self.host_logits.is_open:
+            self._end(constants.FINISH_LENGTH)
+        self.phase = Phase.ENDED if self.finish else Phase.TOKENS
         if self.prompt.finish():
             if self.prompt.recomputed > PREFILL_CHUNK:
                 mx.clear_cache()
@@ -343,6 +219,14 @@ class Generation:
         return chunk
 
     # ---------------------------------------------------------------- Tokens
+
+    def take_answer(self) -> None:
+        """Sample from logits that the host's function has changed; it may cancel."""
+        sample = self.host_logits.sample(self._batch_sampler)
+        if sample is None:
+            self.cancel()
+        else:
+            self.take_sample(sample)
 
     def decode(self) -> None:
         """Start the step after the pending token, then read that token into the outbox."""
@@ -389,7 +273,7 @@ class Generation:
 
     def _before(self, step: Step) -> list[int]:
         """Return the tokens before a step's."""
-        tokens = self._sequence.tokens
+        tokens = self.prompt.held_tokens()
         return tokens[:-1] if step is self._held else tokens
 
     def follow(self, step: Step, logits: RowLogits) -> SampleInput | None:
@@ -402,21 +286,24 @@ class Generation:
         step.following = logits
         if self._inputs.waits:
             return None
+        step.followed = True
         return self._inputs.behind(self._before(step), step.pending)
 
     def match(self, step: Step) -> SampleInput | None:
         """Take note of the token of a step; return the input of its successor's sample.
 
-        None where :meth:`follow` has returned that, or the token has no successor.
+        None where that of :meth:`follow` holds, or the token has no successor.
         """
-        if not self._inputs.waits:
+        if not self._inputs.notes:
             return None
         token = step.pending.value()
         if self._inputs.note(token, step.pending):
             step.finish = constants.FINISH_STOP
-        elif step.feeds:
+        elif step.feeds and (self._inputs.waits or not step.followed):
+            self._inputs.count -= step.followed  # that sample is taken again
             logits = step.following.array()
-            return self._inputs.allowed_behind(self._before(step), token, logits)
+            wanted = self._inputs.allowed_behind(self._before(step), token, logits)
+            return self.host_logits.hold(wanted, logits)
         return None
 
     def take_sample(self, sample: Sample) -> None:
@@ -455,15 +342,10 @@ class Generation:
         self._sequence.append(ids)
 
     def check_draft(self, ids: list[int], logits: mx.array) -> None:
-        """Read the part of the draft that is right.
-
-        Args:
-            ids: that are held.
-            logits: (S, V) behind each of them.
-        """
+        """Read the part of the draft ``ids`` that is right, from logits (S, V) behind each."""
         held, self._held = self._held, None
         assert held is not None and self.drafts is not None
-        samples = self.drafts.check(ids, held.before, logits)
+        samples = self.drafts.check(ids, held, logits)
         self._pending = samples[-1]
         self.stats.drafted_tokens += len(ids) - 1
         self.stats.accepted_tokens += len(samples) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from weakref import ref
@@ -11,11 +12,12 @@ import mlx.core as mx
 from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
 from cowmlx.generated import constants
 from cowmlx.generation import grammar_bounds as bounds
+from cowmlx.generation.constrains import Constrains
 from cowmlx.text.detokenizer import TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Self
 
     from cowmlx.models.model import Model
 
@@ -41,7 +43,7 @@ _LIMITS: dict[str, Any] = {
 _PLACE = re.compile(r"(?:^|^at |\bat line )(?P<line>\d+)(?:\((?P<column>\d+)\):)?(?=[ ,]|$)", re.M)
 
 
-class Constraint:
+class Constraint(Constrains):
     """Follows the tokens of one generation through a grammar (arXiv 2307.09702).
 
     A token is allowed if its bytes continue some text that the grammar matches, by the library's
@@ -108,6 +110,27 @@ class Constraint:
         self._check()
         self._mask = self._next_mask()
         return self._only_the_end()
+
+    @property
+    def may_end(self) -> bool:
+        """Whether what has come is a match."""
+        return bool(self._matcher.is_accepting())
+
+    def advance(self, tokens: list[int]) -> None:
+        """Take tokens that the output has had already.
+
+        Raises:
+            InvalidArgument: the grammar does not begin with them.
+        """
+        self._matcher.consume_tokens(tokens)
+        self._check()
+        self._mask = self._next_mask()
+
+    def fork(self) -> Self:
+        """Return a copy that follows other tokens from here on."""
+        other = copy.copy(self)
+        other._matcher = self._matcher.deep_copy()
+        return other
 
     def _next_mask(self) -> bytes:
         """Return a byte for every token of the model."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from cowmlx.generation.generation import Generation
+    from cowmlx.call import LogitsQuestion
+    from cowmlx.generation.handover import Handover
     from cowmlx.generation.pieces import Piece
 
     class Outlets(Protocol):
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
             Raises:
                 MemoryError: there is no memory for it.
             """
+
+        def ask(self, handle: int, round: int, question: LogitsQuestion) -> None:
+            """Let the thread that looks next answer a question."""
 
         def offer_failure(self, handle: int, round: int, error: BaseException) -> None:
             """Let the host see why no piece will come."""
@@ -95,7 +99,7 @@ class Outlet:
             self._outlets.clear(self._handle())
         self._round = self._offered = 0
 
-    def watch(self, generation: Generation | None) -> int:
+    def watch(self, generation: Handover | None) -> int:
         """Return a descriptor that is readable while there is something to take.
 
         Raises:
@@ -111,23 +115,28 @@ class Outlet:
             self.begin(0, generation.cancel_epoch)
         return fd
 
-    def note_taken(self, generation: Generation) -> None:
+    def note_taken(self, generation: Handover) -> None:
         """Let a generation know what its host has taken."""
         if self._outlets is not None and self._offered:
             self._take(generation, self._outlets.taken(self._handle(), back=False))
 
-    def take_back(self, generation: Generation) -> None:
+    def take_back(self, generation: Handover) -> None:
         """Offer nothing any more, and let the generation know what its host has taken."""
         if self._outlets is not None and (self._offered or self._ended):
             self._take(generation, self._outlets.taken(self._handle(), back=True))
             self._offered, self._ended = 0, False
 
-    def _take(self, generation: Generation, count: int) -> None:
+    def _take(self, generation: Handover, count: int) -> None:
         for _ in range(count):
             generation.take()
         self._offered -= count
 
-    def show(self, generation: Generation) -> None:
+    def ask(self, question: LogitsQuestion) -> None:
+        """Let the host answer a question when it looks."""
+        assert self._outlets is not None
+        self._outlets.ask(self._handle(), self._round, question)
+
+    def show(self, generation: Handover) -> None:
         """Offer all pieces of the outbox, and the end."""
         if self._outlets is None or not self._round or self._ended:
             return

@@ -70,6 +70,11 @@ class Pace:
         stretch = position // STRETCH
         return self._sizes[max(known for known in self._sizes if known <= stretch)]
 
+    @property
+    def largest(self) -> int:
+        """The tokens of the plan's largest chunk."""
+        return max(self._sizes.values())
+
     def observe(self, size: int, position: int, seconds: float) -> None:
         """Change the plan if a chunk took much more or less time than it should.
 

@@ -5,24 +5,30 @@ from __future__ import annotations
 import math
 
 from cowmlx.cache.layers import KVQuantization
+from cowmlx.cache.shared import WORTHWHILE
 from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
 from cowmlx.generation.prompt import RollingWindow
 from cowmlx.generation.sampling.filters import SAMPLERS
+from cowmlx.models.embedded import EmbeddedRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cowmlx.generation.sampling.sampler import Constrains
+    from cowmlx.generation.constrains import Constrains
     from cowmlx.models.model import Model
 
 MAX_DRAFT_TOKENS = 64
 DEFAULT_DRAFT_TOKENS = 4  # with a draft model
+HEAD_TOKENS = 2  # with the model's own head
 MAX_STOPS = 4096
 MAX_BREAKERS = 256
 MAX_BREAKER_BYTES = 256
+MAX_THINKING_END_BYTES = 4096
+MAX_TRIGGERS = 16
+MAX_TRIGGER_BYTES = 256
 
 OVERFLOWS = {constants.OVERFLOW_STOP: "stop", constants.OVERFLOW_ROLL: "roll"}
 _GRAMMARS = {
@@ -55,6 +61,8 @@ _RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "mirostat_tau": (lambda own: own > 0, "above 0"),
     "mirostat_eta": (lambda own: 0 < own <= 1, "above 0 and at most 1"),
     "logprobs": (lambda own: own >= 0, "at least 0"),
+    "thinking_tokens": (lambda own: own >= -1, "at least 0, or -1"),
+    "draft_heads": (lambda own: own in (0, 1), "0 or 1"),
     "draft_tokens": (lambda own: 0 <= own <= MAX_DRAFT_TOKENS, f"0 to {MAX_DRAFT_TOKENS}"),
 }
 # Options that a greedy generation must leave off, where another value would be ignored.
@@ -69,7 +77,7 @@ _NOT_GREEDY = {
 # Options that mirostat must leave off: all others that drop tokens, and drafts.
 _NOT_WITH_MIROSTAT = {
     row.option: row.off for row in SAMPLERS if row.name not in ("temperature", "mirostat")
-} | {"draft": 0, "draft_tokens": 0}
+} | {"draft": 0, "draft_tokens": 0, "draft_heads": 0}
 
 
 class GenerationParams:
@@ -110,9 +118,13 @@ class GenerationParams:
     stop: list[str]
     grammar: str | None
     grammar_kind: int
+    grammar_triggers: list[str]
     logprobs: int
     draft: int
     draft_tokens: int
+    draft_heads: int
+    thinking_tokens: int
+    thinking_end_text: str | None
 
     def __init__(self, fields: dict[str, Any]) -> None:
         vars(self).update(fields)
@@ -124,8 +136,17 @@ class GenerationParams:
         self._check_sampling()
         self._check_breakers()
         self._check_output()
-        if self.draft and not self.draft_tokens:
-            self.draft_tokens = DEFAULT_DRAFT_TOKENS
+        if self.draft and self.draft_heads:
+            raise InvalidArgument(
+                "draft and draft_heads are given, but a draft comes from one of them",
+                reason="conflict",
+                argument="draft_heads",
+                other="draft",
+            )
+        if not self.draft_tokens:
+            self.draft_tokens = (
+                DEFAULT_DRAFT_TOKENS if self.draft else HEAD_TOKENS * self.draft_heads
+            )
         timeout = fields["timeout"]
         if not 0 <= timeout < math.inf:
             raise OutOfRange("timeout", timeout, "at least 0 seconds, and finite")
@@ -185,11 +206,31 @@ class GenerationParams:
         if len(self.stop) > MAX_STOPS:
             raise OutOfRange("stop_count", len(self.stop), f"at most {MAX_STOPS}")
         _check_texts("stop", self.stop)
+        self._check_triggers()
+        check_thinking_end(self.thinking_end_text)
         if self.grammar is None:
             self._check("grammar_kind", self.grammar_kind == 0, "0 where grammar is NULL")
         else:
             known = ", ".join(f"{kind} ({noun})" for kind, noun in _GRAMMARS.items())
             self._check("grammar_kind", self.grammar_kind in _GRAMMARS, f"one of {known}")
+
+    def _check_triggers(self) -> None:
+        count = len(self.grammar_triggers)
+        if count > MAX_TRIGGERS:
+            raise OutOfRange("grammar_trigger_count", count, f"at most {MAX_TRIGGERS}")
+        _check_texts("grammar_triggers", self.grammar_triggers)
+        for index, text in enumerate(self.grammar_triggers):
+            size = len(text.encode())
+            if size > MAX_TRIGGER_BYTES:
+                accepted = f"at most {MAX_TRIGGER_BYTES} bytes"
+                raise OutOfRange(f"grammar_triggers[{index}]", size, accepted)
+        if count and self.grammar is None:
+            raise InvalidArgument(
+                "grammar_triggers is given, but grammar is NULL, so that nothing would begin",
+                reason="conflict",
+                argument="grammar_triggers",
+                other="grammar",
+            )
 
     def _check(self, name: str, good: bool, accepted: str) -> None:
         value = getattr(self, name)
@@ -207,6 +248,20 @@ def _check_texts(name: str, texts: list[str]) -> None:
                 reason="missing",
                 argument=f"{name}[{index}]",
             )
+
+
+def check_thinking_end(text: str | None) -> None:
+    """Raise InvalidArgument if the text that closes thinking is empty, or too long."""
+    if text == "":
+        raise InvalidArgument(
+            "thinking_end_text is empty; it must be a text, or NULL for the model's marker",
+            reason="missing",
+            argument="thinking_end_text",
+        )
+    size = len((text or "").encode())
+    if size > MAX_THINKING_END_BYTES:
+        accepted = f"at most {MAX_THINKING_END_BYTES} bytes"
+        raise OutOfRange("thinking_end_text", size, accepted)
 
 
 def _bias(tokens: list[int], values: list[float]) -> dict[int, float]:
@@ -256,7 +311,29 @@ class ContextParams:
                 argument="keep_tokens",
                 other="overflow",
             )
+        self.checkpoint_interval: int = fields["checkpoint_interval"]
+        if 0 < self.checkpoint_interval < WORTHWHILE:
+            accepted = f"0, or {WORTHWHILE} tokens or more"
+            raise OutOfRange("checkpoint_interval", self.checkpoint_interval, accepted)
         self.kv = KVQuantization(model, fields["kv_bits"], fields["kv_group_size"])
+
+
+UNBOUNDED = 1024
+"""Tokens that are expected of a generation whose max_tokens the context cannot hold."""
+
+
+def expected_tokens(prompt: int, params: GenerationParams, context: ContextParams) -> int:
+    """Return how many tokens a context may hold at the end of a generation, for estimates.
+
+    Args:
+        prompt: tokens.
+        params: of the generation.
+        context: the parameters of the context.
+    """
+    more = params.max_tokens
+    if prompt + more > context.max_tokens and context.rolling is None:
+        more = min(more, UNBOUNDED)
+    return min(prompt + more, context.max_tokens)
 
 
 def check_begin(
@@ -275,13 +352,7 @@ def check_begin(
         ContextFull: the prompt does not fit.
     """
     size = model.vocabulary_size
-    if not prompt:
-        raise InvalidArgument(
-            "count is 0; a prompt has at least one token", reason="missing", argument="count"
-        )
-    for position, token in enumerate(prompt):
-        if not 0 <= token < size:
-            raise _unknown_token(f"tokens[{position}]", "is", token, size)
+    check_tokens(prompt, model)
     for token in params.bias:
         if not 0 <= token < size:
             raise _unknown_token("bias_tokens", "has", token, size)
@@ -305,6 +376,22 @@ def check_begin(
         )
 
 
+def check_tokens(tokens: list[int], model: Model) -> None:
+    """Check a prompt.
+
+    Raises:
+        InvalidArgument: it has no tokens, or one outside the vocabulary.
+    """
+    if not tokens:
+        raise InvalidArgument(
+            "count is 0; a prompt has at least one token", reason="missing", argument="count"
+        )
+    size = model.vocabulary_size
+    for position, token in enumerate(tokens):
+        if not 0 <= token < size and not isinstance(token, EmbeddedRow):
+            raise _unknown_token(f"tokens[{position}]", "is", token, size)
+
+
 def _unknown_token(name: str, verb: str, token: int, size: int) -> InvalidArgument:
     return InvalidArgument(
         f"{name} {verb} {token}, but the vocabulary has 0 to {size - 1}",
@@ -315,28 +402,43 @@ def _unknown_token(name: str, verb: str, token: int, size: int) -> InvalidArgume
 
 
 def constraint_of(
-    params: GenerationParams, model: Model, given: Constrains | None
+    params: GenerationParams, model: Model, given: Constrains | None, prompt: list[int]
 ) -> Constrains | None:
-    """Return the constraint on the output: ``given``, or the grammar of ``params``, or None.
+    """Return the constraint on the output: ``given``, or that of ``params``, or None.
+
+    Args:
+        params: of the generation.
+        model: that generates.
+        given: a chat's.
+        prompt: it may have opened the model's thinking.
 
     Raises:
         InvalidArgument: the grammar is malformed.
         Unsupported: it excludes another option, or the model's tokens do not stand for bytes.
     """
-    if params.grammar is None and given is None:
-        return None
-    from cowmlx.generation.grammar import Constraint  # late: few generations need it
-
-    if params.draft_tokens:
-        named = "grammar" if params.grammar is not None else "tool_choice"
-        raise Unsupported(
-            f"{named} and draft_tokens exclude each other: drafts are not checked against a "
-            "grammar",
-            reason="conflict",
-            argument=named,
-            other="draft_tokens",
-        )
-    if given is not None:
+    bounded = params.thinking_tokens >= 0 or params.thinking_end_text is not None
+    if given is not None or (params.grammar is None and not bounded):
         return given
-    assert params.grammar is not None
-    return Constraint.of(model, params.grammar, params.grammar_kind)
+    lazy: Constrains | None = None
+    if params.grammar_triggers:
+        from cowmlx.generation import triggers  # late: few generations need it
+
+        lazy = triggers.Triggered(model, triggers.of_params(model, params))
+    elif params.grammar is not None:
+        from cowmlx.generation.grammar import Constraint  # late: likewise
+
+        if bounded:
+            raise Unsupported(
+                "grammar and thinking_tokens exclude each other here, for the grammar begins with "
+                "the first token; in a chat it begins behind the thinking",
+                reason="conflict",
+                argument="grammar",
+                other="thinking_tokens",
+            )
+        return Constraint.of(model, params.grammar, params.grammar_kind)
+    if not bounded:
+        return lazy
+    from cowmlx.generation import budget  # late: likewise
+
+    tail = model.chat_format.open_tail(prompt, model.end_tokens)
+    return budget.bounded(model, params, lazy, inside=tail is not None and tail[0])

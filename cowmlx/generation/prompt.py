@@ -6,13 +6,16 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from cowmlx.cache.sequence import common_prefix
+from cowmlx.cache.sequence import Snapshot, common_prefix
+from cowmlx.cache.shared import back_to
 from cowmlx.cache.trimming import shorten
+from cowmlx.models.images import ImagePosition, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from cowmlx.cache.points import Point
     from cowmlx.cache.sequence import Sequence
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.generation.drafting import Drafter
@@ -39,7 +42,7 @@ class RollingWindow:
     def cut(self, tokens: list[int], dropped: int = 0) -> list[int]:
         """Return the tokens that stay, after ``dropped`` earlier ones."""
         more = self.dropped(len(tokens) + dropped) - dropped
-        return tokens[: self.keep] + tokens[self.keep + more :]
+        return whole(tokens[: self.keep] + tokens[self.keep + more :]) if more else tokens
 
 
 class Reuse:
@@ -65,12 +68,84 @@ class Reuse:
         self.rebuilt = rebuilt
 
 
+# Tokens of the longest generation prompt that is looked for.
+_GENERATION = 64
+
+
+class Keeper:
+    """Keeps a prompt's states for later prompts: at some positions inside, and at its end.
+
+    Args:
+        sequence: a context's, that processes the prompt.
+        prefixes: processed prompts that the model's contexts share.
+        kind: of snapshots that fit the sequence.
+        positions: inside the prompt, in order.
+        archive: takes the processed prompt, to keep it elsewhere; None: nothing does.
+    """
+
+    def __init__(
+        self,
+        sequence: Sequence,
+        prefixes: SharedPrefixes,
+        kind: Hashable,
+        positions: list[int],
+        archive: Callable[[Snapshot], None] | None = None,
+    ) -> None:
+        self._sequence = sequence
+        self._prefixes = prefixes
+        self._kind = kind
+        self._positions = positions
+        self._archive = archive
+        self._points: list[Snapshot | Point] = []
+
+    def room(self) -> int | None:
+        """Return how many tokens there are before the next position; None: no position is left.
+
+        The state is kept at a position that is reached.
+        """
+        held = len(self._sequence.tokens)
+        while self._positions and self._positions[0] <= held:
+            if self._positions.pop(0) == held and self._prefixes.wants(self._sequence.tokens, 0):
+                point = self._sequence.point()
+                self._prefixes.add_point(self._kind, point)
+                self._points.append(point)
+        return self._positions[0] - held if self._positions else None
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether there are positions before the end."""
+        return bool(self._positions)
+
+    def end(self) -> None:
+        """Share the tokens that the sequence holds with the model's other contexts."""
+        wanted = self._prefixes.wants(self._sequence.tokens, 0)
+        if not wanted and self._archive is None:
+            return
+        snapshot = self._sequence.snapshot()
+        assert snapshot is not None
+        for layer in snapshot.layers:
+            shorten(layer)
+        mx.async_eval([layer.state for layer in snapshot.layers])
+        if wanted:
+            self._prefixes.add(self._kind, snapshot, self._points)
+        if self._archive is not None:
+            self._archive(self._before_generation(snapshot))
+
+    def _before_generation(self, snapshot: Snapshot) -> Snapshot:
+        """Return what the next prompt of a chat has in common with this one, if it was kept."""
+        last = self._points[-1] if self._points else None
+        if last is None or len(last.tokens) + _GENERATION < len(snapshot.tokens):
+            return snapshot
+        return last if isinstance(last, Snapshot) else back_to(snapshot, last) or snapshot
+
+
 def keep_known(
     sequence: Sequence,
     prompt: list[int],
     dropped: int,
     prefixes: SharedPrefixes | None,
     kind: Hashable,
+    known: Snapshot | None = None,
 ) -> Reuse:
     """Let a sequence hold the processed beginning of a prompt, and nothing else.
 
@@ -80,27 +155,25 @@ def keep_known(
         dropped: tokens that the host's prompt had in front of them.
         prefixes: of other contexts; None: the context does not share.
         kind: of snapshots that fit the sequence.
+        known: another snapshot that fits it, which begins as the prompt does.
     """
     held = sequence.tokens
     common = common_prefix(held, prompt)
     difference = common if common < min(len(held), len(prompt)) else None
+    if known is not None:
+        sequence.restore(known)
+        rebuilt = sequence.keep_prefix(prompt)
+        return Reuse(dropped, len(sequence.tokens), difference, rebuilt)
     if prefixes is not None:
-        shared = prefixes.longest(kind, prompt[:-1], sequence.reusable(prompt))
-        if shared is not None:
-            sequence.restore(shared)
-            return Reuse(dropped, len(shared.tokens), difference)
+        begin = prompt[:-1]
+        found = prefixes.longest(kind, begin, sequence.reusable(prompt), min(common, len(begin)))
+        if isinstance(found, Snapshot):
+            sequence.restore(found)
+            return Reuse(dropped, len(found.tokens), difference)
+        if found is not None:
+            sequence.go_back(found)
+            return Reuse(dropped, 0, difference)
     return Reuse(dropped, 0, difference, sequence.keep_prefix(prompt))
-
-
-def share(sequence: Sequence, prefixes: SharedPrefixes, kind: Hashable) -> None:
-    """Share the tokens that a sequence holds with the model's other contexts."""
-    if prefixes.wants(sequence.tokens, 0):
-        snapshot = sequence.snapshot()
-        assert snapshot is not None
-        for layer in snapshot.layers:
-            shorten(layer)
-        mx.async_eval([layer.state for layer in snapshot.layers])
-        prefixes.add(kind, snapshot)
 
 
 SHORT_PROMPT = 32  # tokens up to which a prompt is quicker together with others
@@ -114,7 +187,7 @@ class Prompt:
         sequence: the context's, which holds the reused part.
         rolling: how the window rolls; None: it does not.
         drafter: drafts tokens.
-        on_prompt: called when all of the prompt but its last token is processed.
+        keeper: keeps states of the prompt, all but its last token.
 
     Attributes:
         processed: tokens of the prompt, reused ones included.
@@ -128,7 +201,7 @@ class Prompt:
         sequence: Sequence,
         rolling: RollingWindow | None,
         drafter: Drafter | None,
-        on_prompt: Callable[[], None] | None,
+        keeper: Keeper | None,
     ) -> None:
         self.recomputed = 0
         self.processed = len(sequence.tokens)
@@ -140,10 +213,16 @@ class Prompt:
         self._rolling = False
         self._unplaced: int | None = None  # a token for which the window has no place
         self._drafter = drafter
-        self._on_prompt = on_prompt
+        self._keeper = keeper
+        self._has_rows = min(tokens) < 0  # of embeddings
         self._chunk = 0  # tokens that are computing
         self._chunk_began = 0.0
         self._chunk_starting = 0.0  # seconds: mlx waits for some operations
+
+    def held_tokens(self) -> list[int]:
+        """Return the tokens that the sequence holds, without rows of embeddings."""
+        held = self._sequence.tokens
+        return [token for token in held if token >= 0] if self._has_rows else held
 
     @property
     def left(self) -> int:
@@ -164,9 +243,24 @@ class Prompt:
             self._roll(self._unplaced)
         if self._drafter is not None and self._drafter.prefill(self._tokens, size):
             return []
-        if len(self._rest) == 1 and self._on_prompt is not None and not self._rolling:
-            self._on_prompt()
-        return self._rest[: max(1, min(size, len(self._rest) - 1))]
+        if self._keeper is not None and not self._rolling:
+            size = min(size, self._keeper.room() or size)
+            if len(self._rest) == 1:
+                self._keeper.end()
+        chunk = self._rest[: max(1, min(size, len(self._rest) - 1))]
+        return self._visible(chunk) if self._has_rows else chunk
+
+    def _visible(self, chunk: list[int]) -> list[int]:
+        """Return the part of a chunk to process next; none if an image in it was worked on.
+
+        Positions that attend to each other both ways are a chunk by themselves.
+        """
+        for at, token in enumerate(chunk):
+            if isinstance(token, ImagePosition) and token.image.both_ways:
+                chunk = chunk[:at] or self._rest[: token.image.count - token.index]
+                break
+        images = {token.image for token in chunk if isinstance(token, ImagePosition)}
+        return [] if any(image.advance() for image in images) else chunk
 
     def hold(self, chunk: list[int]) -> None:
         """Note tokens that the layers process or have processed."""
@@ -216,7 +310,11 @@ class Prompt:
         """How many tokens are left that can be processed with other prompts; 0: none."""
         if self._chunk or self._rolling or self.rolls or self._drafter is not None:
             return 0
-        return len(self._rest) if len(self._rest) <= SHORT_PROMPT else 0
+        if self._keeper is not None and self._keeper.has_positions:
+            return 0
+        if not 0 < len(self._rest) <= SHORT_PROMPT or min(self._rest) < 0:
+            return 0
+        return len(self._rest)
 
     def all_but_last(self) -> list[int]:
         """Return the remaining tokens but the last."""
@@ -225,8 +323,8 @@ class Prompt:
     def last(self) -> int:
         """Return the last token, after all before it were fed."""
         self.hold(self._rest[:-1])
-        if self._on_prompt is not None:
-            self._on_prompt()
+        if self._keeper is not None:
+            self._keeper.end()
         return self._rest[0]
 
     # ---------------------------------------------------------------- Rolling

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+
 import mlx.core as mx
 
+from cowmlx.generation.constrains import Constrains
 from cowmlx.generation.grammar import ALLOWED
+from cowmlx.generation.markers import MarkerTokens
 from cowmlx.text.detokenizer import TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Self
 
     from cowmlx.generation.grammar import Constraint
     from cowmlx.models.model import Model
@@ -19,7 +23,7 @@ MAX_GAP = 8  # bytes of whitespace between the end of thinking and the match of 
 _STARTING, _THINKING, _GAP, _ANSWERING = range(4)
 
 
-class ThinkingFirst:
+class ThinkingFirst(Constrains):
     """Lets a model think before a constraint begins to hold.
 
     While it thinks, every token is allowed but those that end the generation. The end of thinking
@@ -49,17 +53,39 @@ class ThinkingFirst:
         self._started = 0  # tokens of it that came
         self._end = end.encode()
         self._phase = _STARTING if start else _THINKING
-        self._vocabulary = _MarkerTokens.of(model, self._end)
+        self._vocabulary = MarkerTokens.of(model, self._end)
         self._size = model.vocabulary_size
         self._final = sorted(token for token in model.end_tokens if 0 <= token < self._size)
         self._tail = b""  # the last bytes of the thinking, which may begin the end marker
         self._gap = 0
         self._takes_space = takes_space
 
+    @property
+    def thinks(self) -> bool:
+        """Whether the thinking has not ended, or may still begin."""
+        return self._phase in (_STARTING, _THINKING)
+
     def allowed(self) -> mx.array:
         """Return (V,) bool which tokens may come next."""
         if self._phase == _ANSWERING:
             return self._constraint.allowed()
+        mask: Any = memoryview(self._mask())
+        return mx.array(mask) != 0
+
+    def allows(self, token: int) -> bool:
+        """Whether a token may come next."""
+        if self._phase == _ANSWERING:
+            return self._constraint.allows(token)
+        return self._mask()[token] == ALLOWED[0]
+
+    def fork(self) -> Self:
+        """Return a copy that follows other tokens from here on."""
+        other = copy.copy(self)
+        other._constraint = self._constraint.fork()
+        return other
+
+    def _mask(self) -> bytearray:
+        """Return a byte for every token, before the answer."""
         if self._phase == _THINKING:
             mask = bytearray(ALLOWED * self._size)
             for token in self._final + self._vocabulary.running_over(self._tail, self._takes_space):
@@ -71,8 +97,7 @@ class ThinkingFirst:
         else:
             mask = bytearray(self._size if self._started else self._constraint.mask)
             mask[self._start[self._started]] = ALLOWED[0]
-        view: Any = memoryview(mask)
-        return mx.array(view) != 0
+        return mask
 
     def accept(self, token: int) -> bool:
         """Take the next token; true if the output is complete and nothing may follow.
@@ -113,61 +138,3 @@ def takes_space(model: Model, constraint: Constraint) -> bool:
             return True
         token = constraint.mask.find(ALLOWED, token + 1)
     return False
-
-
-class _MarkerTokens:
-    """The tokens of a vocabulary that complete the marker at the end of a model's thinking.
-
-    Attributes:
-        spaces: the tokens of whitespace alone.
-    """
-
-    def __init__(self, model: Model, marker: bytes) -> None:
-        table = TokenBytes.of(model.tokenizer.backend)
-        assert table is not None  # or there would be no constraint
-        self.bytes_of = table.get
-        self._marker = marker
-        self.spaces: list[int] = []
-        # Tokens that complete the marker behind its first n bytes, and go on: with whitespace
-        # alone, or with more.
-        self._spaced: dict[int, list[int]] = {}
-        self._more: dict[int, list[int]] = {}
-        last = marker[-1:]
-        for token in range(min(model.vocabulary_size, model.tokenizer.vocabulary_size)):
-            text = table.get(token)
-            if text.isspace():
-                self.spaces.append(token)
-            if last not in text[:-1]:
-                continue
-            for known in range(len(marker)):
-                rest = marker[known:]
-                # What a token has in front of the marker matters where it holds all of it.
-                at = 0 if text.startswith(rest) else text.find(rest) if not known else -1
-                if at >= 0 and (behind := text[at + len(rest) :]):
-                    kind = self._spaced if behind.isspace() else self._more
-                    kind.setdefault(known, []).append(token)
-
-    @classmethod
-    def of(cls, model: Model, marker: bytes) -> _MarkerTokens:
-        """Return those of a model, found once."""
-        # The vocabulary is the tokenizer's, and the same whatever adapter a model has.
-        markers: _MarkerTokens = model.tokenizer.remembered.once(
-            ("tokens of a marker", marker), lambda: cls(model, marker)
-        )
-        return markers
-
-    def running_over(self, tail: bytes, spaces_too: bool) -> list[int]:
-        """Return the tokens that, behind a tail, would end the marker and go on.
-
-        Args:
-            tail: the last bytes of the thinking.
-            spaces_too: also with whitespace alone.
-        """
-        kinds = (self._more, self._spaced) if spaces_too else (self._more,)
-        return [
-            token
-            for kind in kinds
-            for known, tokens in kind.items()
-            if tail.endswith(self._marker[:known])
-            for token in tokens
-        ]

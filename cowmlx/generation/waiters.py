@@ -16,8 +16,8 @@ from cowmlx.generated import constants
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cowmlx.call import Call
-    from cowmlx.generation.chat import ChatEvent, ChatSplitter
-    from cowmlx.generation.generation import Generation
+    from cowmlx.generation.chat import ChatAnswer, ChatEvent
+    from cowmlx.generation.handover import Handover
 
 
 FOREVER = (1 << 32) - 1  # milliseconds: no deadline
@@ -39,11 +39,11 @@ class BeginWaiter:
         self._result = result
         self._reported = -1  # tokens of the prompt that the host knows to be processed
 
-    def hungry(self, generation: Generation) -> bool:
+    def hungry(self, generation: Handover) -> bool:
         """Whether the host lets the prompt go on."""
         return generation.prefilling and self.call.ready
 
-    def advance(self, generation: Generation) -> bool:
+    def advance(self, generation: Handover) -> bool:
         """Report the progress of the prompt; end the call after it."""
         if self._broken_off(generation):
             return True
@@ -53,11 +53,11 @@ class BeginWaiter:
         self.call.succeed(self._result)
         return True
 
-    def _broken_off(self, generation: Generation) -> bool:
+    def _broken_off(self, generation: Handover) -> bool:
         """End the call if the generation failed, was cancelled, or its host refuses it."""
         if generation.error is not None:
             self.call.fail(generation.error)
-        elif self.call.refused:
+        elif self.call.refused or generation.host_logits.refused:
             generation.cancel()
             self.call.fail(
                 Canceled(f"the callback returned false; {HELD}", reason="callback_refused")
@@ -77,7 +77,7 @@ class BeginWaiter:
             return False
         return True
 
-    def _report_progress(self, generation: Generation) -> None:
+    def _report_progress(self, generation: Handover) -> None:
         if self.call.ready and generation.prompt.processed != self._reported:
             self._reported = generation.prompt.processed
             self.call.post_prompt(generation.prompt.processed, generation.stats.prompt_tokens)
@@ -86,11 +86,11 @@ class BeginWaiter:
 class GenerateWaiter(BeginWaiter):
     """``context_generate``: until the generation has ended and all text is handed over."""
 
-    def hungry(self, generation: Generation) -> bool:
+    def hungry(self, generation: Handover) -> bool:
         """Whether the host has taken all pieces."""
         return self.call.ready and not generation.outbox
 
-    def advance(self, generation: Generation) -> bool:
+    def advance(self, generation: Handover) -> bool:
         """Hand over a piece's text; end the call after the last."""
         if self._broken_off(generation):
             return True
@@ -108,17 +108,18 @@ class GenerateWaiter(BeginWaiter):
 class ChatWaiter(BeginWaiter):
     """``context_chat``: until the generation has ended and all events are handed over."""
 
-    def __init__(self, call: Call, splitter: ChatSplitter) -> None:
+    def __init__(self, call: Call, answer: ChatAnswer) -> None:
         super().__init__(call)
-        self._splitter = splitter
+        self._splitter = answer.splitter
+        self._cuts = answer.budget.cuts if answer.budget is not None else ()
         self._events: deque[ChatEvent] = deque()
         self._complete = False  # whether the last event is known
 
-    def hungry(self, generation: Generation) -> bool:
+    def hungry(self, generation: Handover) -> bool:
         """Whether the host has taken all events."""
         return self.call.ready and not generation.outbox and not self._events
 
-    def advance(self, generation: Generation) -> bool:
+    def advance(self, generation: Handover) -> bool:
         """Hand over an event; end the call after the last."""
         if self._broken_off(generation):
             return True
@@ -128,7 +129,10 @@ class ChatWaiter(BeginWaiter):
                 event = self._events.popleft()
                 self.call.post_chat(event.kind, event.text, event.name, event.finish)
             elif generation.outbox:
-                self._events.extend(self._splitter.add(generation.take().text.decode()))
+                piece = generation.take()
+                if piece.count - 1 in self._cuts:
+                    self._splitter.note_cut()
+                self._events.extend(self._splitter.add(piece.text.decode()))
             elif generation.over and not self._complete:
                 self._complete = True
                 self._events.extend(self._splitter.finish(generation.finish))
@@ -150,15 +154,18 @@ class PollWaiter:
         self._timeout_ms = timeout_ms
         self._deadline = perf_counter() + timeout_ms / 1000 if timeout_ms != FOREVER else inf
 
-    def hungry(self, generation: Generation) -> bool:
+    def hungry(self, generation: Handover) -> bool:
         """Whether there is no piece yet."""
         return not generation.outbox
 
-    def advance(self, generation: Generation) -> bool:
+    def advance(self, generation: Handover) -> bool:
         """End the call when ``next`` would not block, or no time is left."""
         if generation.outbox or generation.ended:
             self.call.succeed()
-        elif perf_counter() >= self._deadline:
+            return True
+        if self.call.ready:
+            generation.ask_host(self.call.ask_logits)
+        if perf_counter() >= self._deadline:
             self.call.fail(
                 TimedOut(
                     f"timeout_ms is {self._timeout_ms}, and no piece is there yet; poll again",
@@ -179,11 +186,11 @@ class NextWaiter:
     def __init__(self, call: Call) -> None:
         self.call = call
 
-    def hungry(self, generation: Generation) -> bool:
+    def hungry(self, generation: Handover) -> bool:
         """Whether there is no piece yet."""
         return not generation.outbox
 
-    def advance(self, generation: Generation) -> bool:
+    def advance(self, generation: Handover) -> bool:
         """Hand over one piece. One that does not fit the host's buffer stays."""
         if generation.outbox and generation.outbox[0].silent:
             self.call.done((b"", generation.take()))

@@ -127,6 +127,11 @@ class ChatFormat:
         """The tokens that start the model's thinking; none if it marks none."""
         return self._think_tokens[0] if self._think_tokens is not None else []
 
+    @property
+    def think_end_tokens(self) -> list[int]:
+        """The tokens that end the model's thinking; none if it marks none."""
+        return self._think_tokens[1] if self._think_tokens is not None else []
+
     def without_thinking(
         self, prompt: list[int], ends: frozenset[int], tokenizer: Tokenizer, *, asked: bool
     ) -> list[int]:

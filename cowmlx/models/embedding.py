@@ -28,6 +28,8 @@ _POOLINGS = {
     constants.POOLING_MEAN: "MEAN",
     constants.POOLING_LAST: "LAST",
     constants.POOLING_CLS: "CLS",
+    constants.POOLING_MAX: "MAX",
+    constants.POOLING_WEIGHTED: "WEIGHTED",
 }
 
 
@@ -75,6 +77,12 @@ class HiddenStates:
         with _listening([self._place]) as calls:
             self._network(ids, cache=cache)
         return calls[-1].value
+
+    def beside(self, ids: mx.array, cache: list[Any]) -> tuple[mx.array, mx.array]:
+        """Return the logits (B, T, V) and the hidden states of tokens, of one pass."""
+        with _listening([self._place]) as calls:
+            logits: mx.array = self._network(ids, cache=cache)
+        return logits, calls[-1].value
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return the logits (B, V), lazily, that the network makes of hidden states (B, D).
@@ -158,6 +166,16 @@ class HiddenStates:
         return None
 
 
+def hidden_states_of(model: Model) -> HiddenStates:
+    """Return what reaches a model's hidden states; its weights are read.
+
+    Raises:
+        Unsupported: nothing does.
+    """
+    states: HiddenStates = model.remembered.once("hidden states", lambda: HiddenStates(model))
+    return states
+
+
 class Pooling:
     """Gathers one vector per text from the hidden states of its chunks.
 
@@ -171,7 +189,8 @@ class Pooling:
         self._kind = kind
         self._lengths = mx.array(lengths)[:, None]
         self._done = 0
-        self.total = mx.zeros((len(lengths), dims), mx.float32)
+        self._empty = -mx.inf if kind == constants.POOLING_MAX else 0.0
+        self.total = mx.full((len(lengths), dims), self._empty, mx.float32)
 
     @staticmethod
     def check(kind: int) -> None:
@@ -180,37 +199,47 @@ class Pooling:
         Raises:
             InvalidArgument: there is none.
         """
-        if kind not in _POOLINGS:
-            known = ", ".join(f"{value} ({name})" for value, name in _POOLINGS.items())
+        known_kinds = {**_POOLINGS, constants.POOLING_MODEL: "MODEL"}
+        if kind not in known_kinds:
+            known = ", ".join(f"{value} ({name})" for value, name in known_kinds.items())
             raise OutOfRange("pooling", kind, known)
 
     def add(self, hidden: mx.array) -> None:
         """Take the hidden states (B, T, D) of the next T tokens."""
         width = hidden.shape[1]
         positions = mx.arange(self._done, self._done + width)[None]
-        if self._kind == constants.POOLING_MEAN:
+        if self._kind not in (constants.POOLING_LAST, constants.POOLING_CLS):
             chosen = positions < self._lengths
         elif self._kind == constants.POOLING_LAST:
             chosen = positions == self._lengths - 1
         else:
             chosen = mx.broadcast_to(positions == 0, (len(self._lengths), width))
         # Chosen, not multiplied: padding may have become anything, even NaN.
-        values = mx.where(chosen[..., None], hidden.astype(mx.float32), 0.0)
-        self.total = self.total + values.sum(axis=1)
+        values = mx.where(chosen[..., None], hidden.astype(mx.float32), self._empty)
+        if self._kind == constants.POOLING_MAX:
+            self.total = mx.maximum(self.total, values.max(axis=1))
+        elif self._kind == constants.POOLING_WEIGHTED:
+            self.total = self.total + (values * (positions + 1)[..., None]).sum(axis=1)
+        else:
+            self.total = self.total + values.sum(axis=1)
         self._done += width
 
-    def result(self, normalize: bool) -> mx.array:
-        """Return float32 (B, D); with ``normalize`` of length 1, but zeros stay zeros."""
-        pooled = self.total
+    def result(self) -> mx.array:
+        """Return float32 (B, D)."""
         if self._kind == constants.POOLING_MEAN:
-            pooled = pooled / self._lengths
-        if not normalize:
-            return pooled
-        # Squares of large values would overflow.
-        largest = mx.abs(pooled).max(axis=-1, keepdims=True)
-        pooled = pooled / mx.where(largest == 0, 1.0, largest)
-        length = mx.sqrt(mx.square(pooled).sum(axis=-1, keepdims=True))
-        return pooled / mx.where(length == 0, 1.0, length)
+            return self.total / self._lengths
+        if self._kind == constants.POOLING_WEIGHTED:
+            return self.total / (self._lengths * (self._lengths + 1) / 2)
+        return self.total
+
+
+def normalized(rows: mx.array) -> mx.array:
+    """Return rows (B, D) of length 1; zeros stay zeros."""
+    # Squares of large values would overflow.
+    largest = mx.abs(rows).max(axis=-1, keepdims=True)
+    rows = rows / mx.where(largest == 0, 1.0, largest)
+    length = mx.sqrt(mx.square(rows).sum(axis=-1, keepdims=True))
+    return rows / mx.where(length == 0, 1.0, length)
 
 
 class _Place:

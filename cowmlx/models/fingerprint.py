@@ -7,6 +7,7 @@ import os
 from typing import NamedTuple
 
 from cowmlx.errors import InputOutput
+from cowmlx.folders import weights
 from cowmlx.folders.config import mismatch
 
 TYPE_CHECKING = False
@@ -45,10 +46,12 @@ class Fingerprint(NamedTuple):
     tokenizer: str
 
 
-def compute(model: Model) -> Generator[None, None, Fingerprint]:
+def compute(model: Model, *, read: bool = False) -> Generator[None, None, Fingerprint]:
     """Return a model's fingerprint, a group of parameters a step; at once when it is known.
 
-    Weights that were loaded lazily are read.
+    Args:
+        model: whose weights are read, if they were loaded lazily.
+        read: whether they are read for sure.
     """
     known: Fingerprint | None = model.remembered.get("fingerprint")
     if known is not None:
@@ -56,7 +59,8 @@ def compute(model: Model) -> Generator[None, None, Fingerprint]:
     from cowmlx.accelerate import blocks
 
     remembered = model.remembered  # a new one takes its place when the weights change
-    model.read_weights()
+    if not read:
+        model.read_weights()
     plain, own = hashlib.sha256(), hashlib.sha256()
     plain.update(_stable(model.config))
     on_ranks = model.folder_print is not None  # which have the parameters
@@ -152,12 +156,7 @@ def of_folder(path: str) -> str:
         InputOutput: it cannot be read.
     """
     digest = hashlib.sha256()
-    names = sorted(
-        name
-        for name in os.listdir(path)
-        if name == "config.json" or (name.startswith("model") and name.endswith(".safetensors"))
-    )
-    for name in names:
+    for name in ["config.json", *weights.names(path)]:
         try:
             with open(os.path.join(path, name), "rb") as file:
                 size = os.fstat(file.fileno()).st_size

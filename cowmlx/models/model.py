@@ -7,27 +7,34 @@ import weakref
 from functools import cached_property
 from itertools import count
 
+from cowmlx import failures
 from cowmlx.accelerate.device import fuse_layers
 from cowmlx.errors import Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
 from cowmlx.models import chat_format, ranking
+from cowmlx.models.network import is_encoder
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from mlx.nn.layers.base import Module
 
     from cowmlx.accelerate.device import Form
     from cowmlx.machines.network import RemoteNetwork
+    from cowmlx.models.fingerprint import Fingerprint
+    from cowmlx.models.images import ImageStore, NoImages
     from cowmlx.models.registry import Folder
     from cowmlx.text.chat_template import ChatTemplate
+    from cowmlx.vision.image_encoders import ImageEncoder
 
 
 _versions = count(1)
+_uses = count(1)
 
 
 class Model:
@@ -43,6 +50,7 @@ class Model:
             cache classes that go with the network.
         tokenizer: the tokenizer.
         chat_template: the chat template, or None.
+        is_encoder: whether it makes vectors or labels of whole texts, and generates nothing.
         context_length: the tokens the model was made for, see :func:`config.context_length`.
         vocabulary_size: rows of the logits, often more than the tokenizer has tokens.
         end_tokens: the tokens that end a generation: the config's and the tokenizer's.
@@ -50,6 +58,7 @@ class Model:
         nbytes: bytes of all arrays.
         quantization: the quantization settings, or None.
         path: the folder.
+        sentences: what sentence-transformers' files say of its vectors, or None.
         name: its repository's name, or its folder's.
         unread: its weights, if they were left on disk.
         form: the form of its weights on this device.
@@ -57,7 +66,10 @@ class Model:
         split: how it is split between machines: "tensor" or "pipeline"; None on one machine.
         folder_print: the hash of its folder, equal on all machines; None on one machine.
         weights_version: a number, unique in this process for a set of weights.
+        images: those in its prompts, or why it takes none; None if it has no tower.
         remembered: results of probes of these weights.
+        make_room: is called with the bytes of weights that are about to be read, and this model.
+        used: when its weights were last asked for, as a number that rises.
     """
 
     def __init__(
@@ -69,6 +81,7 @@ class Model:
         settings: dict[str, Any],
         end_tokens: frozenset[int],
         unread: weights.Unread | None = None,
+        images: ImageStore | NoImages | None = None,
     ) -> None:
         net, config, tokenizer = folder.network, folder.config, folder.tokenizer
         self.network = net
@@ -77,21 +90,30 @@ class Model:
         self.route, self.package = folder.route, folder.package
         self.tokenizer = tokenizer
         self.chat_template = chat_template
-        self.context_length = config_files.context_length(config, folder.settings)
+        self.is_encoder = is_encoder(net)
+        own_length = net.context_length if self.is_encoder else None
+        self.context_length: int = own_length or config_files.context_length(
+            config, folder.settings
+        )
         self.vocabulary_size = folder.width or tokenizer.vocabulary_size
         self.end_tokens = end_tokens
         self.parameters, self.nbytes = weights.count(net), weights.nbytes(net)
         self.quantization: dict[str, Any] | None = config.get("quantization")
         self.path, self.name = folder.path, folder.name
+        self.sentences = folder.sentences
         self.form = form
         self.labels = ranking.names_of(net, config)
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self.split: str | None = None
         self.folder_print: str | None = None
+        self.images = images
         self._settings = settings
         self._unread = unread
         self._kernels: dict[str, Any] | None = None
+        self.make_room: Callable[[int, Model], None] | None = None
+        self.used = next(_uses)
+        self._slept: Fingerprint | None = None  # of the weights that it had when it fell asleep
 
     def run_on(
         self, network: RemoteNetwork, split: str, folder_print: str, kernels: dict[str, Any] | None
@@ -123,6 +145,60 @@ class Model:
                 argument="workers",
             )
 
+    @property
+    def tasks(self) -> list[str]:
+        """What calls can do with it."""
+        if self.labels is None:
+            return ["embed"] if self.is_encoder else ["generate", "embed", "rank"]
+        if self.is_encoder and self.network.labels.of_tokens:
+            return ["embed", "classify"]
+        return ["embed", "rank", "classify"]
+
+    def require_generation(self, what: str) -> None:
+        """Refuse what needs a network that generates.
+
+        Raises:
+            Unsupported: the model is an encoder.
+        """
+        if self.is_encoder:
+            raise Unsupported(
+                f"{what}: a {self.architecture} model is an encoder, which generates nothing; its "
+                f"tasks are {', '.join(self.tasks)}",
+                argument="model",
+                value=self.architecture,
+            )
+
+    def require_image_encoder(self) -> ImageEncoder:
+        """Return its image encoder.
+
+        Raises:
+            Unsupported: it takes no images.
+        """
+        from cowmlx.models.images import ImageStore, NoImages  # late: few models take images
+
+        self.require_one_machine("images")
+        if isinstance(self.images, ImageStore):
+            return self.images.encoder
+        if isinstance(self.images, NoImages):
+            raise failures.kept(self.images.error)
+        raise Unsupported(
+            f"this {self.architecture} model takes text only", value=self.architecture
+        )
+
+    def require_task(self, task: str) -> None:
+        """Refuse a task that needs a head that the model does not have.
+
+        Raises:
+            Unsupported: it is none of :attr:`tasks`.
+        """
+        if task not in self.tasks:
+            raise Unsupported(
+                f"this {self.architecture} model has no head for that; its tasks are "
+                f"{', '.join(self.tasks)}",
+                argument="model",
+                value=self.architecture,
+            )
+
     def with_network(self, network: Module) -> Model:
         """Return this model with another network of the same shape, such as one with an adapter."""
         other = copy.copy(self)
@@ -138,26 +214,90 @@ class Model:
         self._kernels = None
 
     def read_weights(self) -> None:
-        """Read the weights that a lazy load left on disk; before anything computes with them.
+        """Read the weights that are on disk, all at once: see :meth:`read_steps`."""
+        for _ in self.read_steps():
+            pass
+
+    def read_steps(self) -> Generator[None, None, None]:
+        """Read the weights that a lazy load or sleep left on disk; nothing once they are read.
+
+        Before anything computes with them.
 
         Raises:
-            InputOutput: they cannot be read, now and ever: mlx takes it for read then.
+            InputOutput: they cannot be read, now and ever: mlx takes it for read then. Or they are
+                others than before the sleep.
             OutOfMemory: there is no memory for them now.
         """
+        self.used = next(_uses)
+        if not self.is_read and self.make_room is not None:
+            self.make_room(self.nbytes, self)
         if self._unread is not None:
-            self._unread.read()
+            for _ in self._unread.steps():
+                yield
         self.fuse_layers()
+        if self._slept is not None:
+            yield from self._check_weights()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its weights are in memory, and not left on disk."""
+        return self._unread is None or not self._unread.pending
+
+    def fall_asleep(self, blank: Model, known: Fingerprint) -> None:
+        """Leave the weights on disk until something needs them.
+
+        The network stays the same object, so what refers to it need not know.
+
+        Args:
+            blank: the same model, whose weights were left on disk.
+            known: the fingerprint of the weights in memory.
+
+        Raises:
+            NotFound, OutOfMemory: nothing has changed.
+        """
+        network = self.network
+        unread = weights.Unread(network, weights.shards(self.path), self.path)
+        _become(network, blank.network)
+        self._unread, self._slept, self._kernels = unread, known, None
+        for what in ("fingerprint", "hidden states"):
+            self.remembered.forget(what)
+
+    def _check_weights(self) -> Generator[None, None, None]:
+        """Make sure that the weights are those from before the sleep.
+
+        Raises:
+            InputOutput: they are others, now and ever.
+        """
+        from cowmlx.models import fingerprint  # late: few models sleep
+
+        found = yield from fingerprint.compute(self, read=True)
+        slept, self._slept = self._slept, None
+        if slept not in (None, found) and self._unread is not None:
+            damage = f"{self.path} is another model than it was when this one fell asleep"
+            self._unread.refuse(damage)
+            self._unread.read()
 
     def fuse_layers(self) -> None:
         """Let kernels compute the layers, once the weights are read; nothing if it was done."""
-        read = self._unread is None or not self._unread.pending
-        if self._kernels is None and read and self.split is None:
+        if self._kernels is None and self.is_read and self.split is None:
             self._kernels = fuse_layers(self.network, self.make_cache, self.form)
 
     def make_cache(self) -> list[Any]:
         """Return a fresh cache, one entry per layer that has one."""
         cache: list[Any] = light_route.cache_module(self.package).make_prompt_cache(self.network)
         return cache
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether kernels compute layers as one operation, or may once the weights are read."""
+        if self._kernels is None:
+            return self.form.on_cpu and not self.form.why_not
+        return bool(self._kernels.get("fused"))
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of weights that are still on disk."""
+        return self.nbytes if self._unread is not None and self._unread.pending else 0
 
     @cached_property
     def chat_format(self) -> chat_format.ChatFormat:
@@ -183,6 +323,8 @@ class Model:
         """Describe the model as JSON-ready values."""
         tokenizer = self.tokenizer
         parser = self._tool_parser()
+        from cowmlx.text import infill  # late: a load needs none of it
+
         thinking = chat_format.thinking(tokenizer)
         return {
             "architecture": self.architecture,
@@ -192,7 +334,9 @@ class Model:
             "parameters": self.parameters,
             "bytes": self.nbytes,
             "quantization": self.quantization,
+            "tasks": self.tasks,
             "labels": self.labels,
+            "sentences": None if self.sentences is None else self.sentences.info(),
             "context_length": self.context_length,
             "vocabulary_size": self.vocabulary_size,
             "tokenizer_size": tokenizer.vocabulary_size,
@@ -204,6 +348,7 @@ class Model:
             "end_tokens": [
                 {"id": token, "text": self._text(token)} for token in sorted(self.end_tokens)
             ],
+            "asleep": self._slept is not None,
             "activations": self.form.activations,
             "kernels": self._kernels,
             "split": self.split,
@@ -212,6 +357,7 @@ class Model:
             "tools": self.chat_template is not None and self.chat_template.takes_tools,
             "tool_parser": parser,
             "tool_markers": chat_format.tool_markers(parser),
+            "infill": infill.markers_of(tokenizer) is not None,
             "thinking": thinking is not None,
             "thinking_markers": thinking,
         }
@@ -230,3 +376,16 @@ class Model:
     def _text(self, token: int) -> str:
         known = 0 <= token < self.tokenizer.limit
         return self.tokenizer.id_to_text(token) if known else ""
+
+
+def _become(network: Module, other: Module) -> None:
+    """Let a network have what another of the same form has.
+
+    All memory is allocated before anything is replaced; dropping the rest allocates none.
+    """
+    pairs = ((network, other), (vars(network), vars(other)))
+    left = [(own, key) for own, new in pairs for key in own if key not in new]
+    for own, new in pairs:
+        dict.update(own, new)  # that of modules replaces parameters
+    for own, key in left:
+        dict.pop(own, key)

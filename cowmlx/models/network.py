@@ -51,12 +51,14 @@ def build(
     """
     import mlx.core as mx
 
+    from cowmlx.models import mtp  # late: it needs mlx
+
     module = architectures.load(architecture)
     for part in (config, config.get("text_config")):
         check_sizes(part)
     if architecture not in architectures.OWN:  # ours report this themselves, and name the block
         check_numbers(config, module.ModelArgs)
-    labelled = ranking.is_classifier(config)
+    labelled = ranking.is_classifier(config) and architecture not in architectures.ENCODERS
     try:
         made_of = ranking.without_token_head(config, arrays) if labelled else config
         _sign(module.ModelArgs)
@@ -71,7 +73,7 @@ def build(
     except Exception as exc:
         raise unusable(config, module.ModelArgs, exc) from exc
     try:
-        stored = dict(arrays)
+        stored = {name: array for name, array in arrays.items() if not mtp.is_of_head(name, config)}
         arrays.clear()
         if hasattr(network, "sanitize"):
             stored = network.sanitize(stored)
@@ -211,11 +213,13 @@ def prove(network: Module, package: str) -> int:
         package: see :class:`~cowmlx.models.model.Model`.
 
     Returns:
-        The width of the logits.
+        The width of the logits; of an encoder, the tokens that it knows.
 
     Raises:
         Exception: whatever the network raises; ValueError: its positions rotate by no angles.
     """
+    if is_encoder(network):
+        return int(network.prove())
     from mlx.nn.layers.positional_encoding import RoPE
 
     from cowmlx.modules import modules_of
@@ -224,6 +228,11 @@ def prove(network: Module, package: str) -> int:
         if isinstance(module, RoPE) and not module.base > 0:
             raise ValueError(f"the base of rotary positions is {module.base}, not above 0")
     return int(traced(network, package).shape[-1])
+
+
+def is_encoder(network: Any) -> bool:
+    """Whether a network makes vectors or labels of whole texts, and no logits of next tokens."""
+    return getattr(network, "is_encoder", False) is True
 
 
 def traced(network: Module, package: str) -> mx.array:

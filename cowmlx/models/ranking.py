@@ -99,6 +99,12 @@ class FilledPrompt:
 class PairPrompt:
     """A query and a document, with what the tokenizer puts around a pair of texts.
 
+    Attributes:
+        front: how many tokens stand before a document.
+        back: the tokens behind it.
+        fronts: the types of the tokens before a document.
+        types: those of a document, and of what is behind it.
+
     Raises:
         Unsupported: that is not known of this tokenizer.
     """
@@ -118,6 +124,8 @@ class PairPrompt:
         )
         self._before = [*before, *query_tokens, *between]
         self.front = len(self._before)
+        first, own, middle, *self.types = tokenizer.pair_types
+        self.fronts = [first] * len(before) + [own] * len(query_tokens) + [middle] * len(between)
 
     def head(self, document: str) -> Generator[None, None, list[int]]:
         """Return the tokens up to the end of a document."""
@@ -165,6 +173,27 @@ def rank_prompt(
     return FilledPrompt(tokenizer, _QWEN, instruction, query)
 
 
+def encoder_prompt(
+    tokenizer: Tokenizer, text: str | None, instruction: str | None, query: str
+) -> PairPrompt:
+    """Return the pair that an encoder reads.
+
+    Raises:
+        InvalidArgument: a prompt or an instruction is given.
+        Unsupported: the tokenizer knows no pairs.
+    """
+    for name, value in (("prompt", text), ("instruction", instruction)):
+        if value is not None:
+            raise InvalidArgument(
+                f"{name} is given, but an encoder reads a query and a document as a pair; leave it "
+                "at NULL",
+                reason="conflict",
+                argument=name,
+                other="model",
+            )
+    return PairPrompt(tokenizer, query)
+
+
 def _finished(steps: Generator[None, None, list[int]]) -> list[int]:
     from cowmlx.text.tokenizer import finished
 
@@ -172,7 +201,7 @@ def _finished(steps: Generator[None, None, list[int]]) -> list[int]:
 
 
 _SUFFIX = "ForSequenceClassification"
-_NAME = "score"  # of the head, in the folder and in the network
+HEAD = "score"  # of the head, in the folder and in the network
 _TOKENS = "lm_head.weight"
 
 
@@ -200,22 +229,22 @@ def add_head(
     """
     from mlx.nn.layers.linear import Linear
 
-    weight = weights.get(f"{_NAME}.weight")
+    weight = weights.get(f"{HEAD}.weight")
     if weight is None or weight.ndim != 2:
         raise mismatch(
-            f"{path} lacks {_NAME}.weight, the matrix of the classification head that config.json "
+            f"{path} lacks {HEAD}.weight, the matrix of the classification head that config.json "
             "names in architectures",
             path,
         )
-    scales = weights.get(f"{_NAME}.scales")
+    scales = weights.get(f"{HEAD}.scales")
     count = len(labels(config) or range(weight.shape[0]))
     if weight.shape[0] != count:
         raise mismatch(
-            f"{path}: {_NAME}.weight has {weight.shape[0]} rows, and config.json {count} labels",
+            f"{path}: {HEAD}.weight has {weight.shape[0]} rows, and config.json {count} labels",
             path,
         )
     size = _size(config) if scales is not None else weight.shape[1]
-    network[_NAME] = Linear(size, count, bias=f"{_NAME}.bias" in weights)
+    network[HEAD] = Linear(size, count, bias=f"{HEAD}.bias" in weights)
 
 
 def labels(config: dict[str, Any]) -> list[str] | None:
@@ -231,7 +260,10 @@ def labels(config: dict[str, Any]) -> list[str] | None:
 
 def names_of(network: Module, config: dict[str, Any]) -> list[str] | None:
     """Return the labels of a network's classes; None for one without a head for them."""
-    head: Any = network.get(_NAME)
+    own = getattr(network, "labels", None)
+    if own is not None:
+        return list(own.names)
+    head: Any = network.get(HEAD)
     if head is None or not is_classifier(config):
         return None
     known = labels(config)
@@ -242,8 +274,21 @@ def scores(network: Module, hidden: mx.array) -> mx.array:
     """Return float32 (B, labels), lazily, for the hidden states (B, D) of last tokens."""
     import mlx.core as mx
 
-    head = network[_NAME]
+    head = network[HEAD]
     return head(hidden).astype(mx.float32)
+
+
+def probabilities(scores: mx.array, *, multiple: bool = False) -> mx.array:
+    """Return probabilities (B, labels) of scores: of labels that exclude each other, or not.
+
+    Args:
+        scores: (B, labels).
+        multiple: whether any number of labels may hold.
+    """
+    import mlx.core as mx
+
+    alone = multiple or scores.shape[-1] == 1
+    return mx.sigmoid(scores) if alone else mx.softmax(scores, axis=-1)
 
 
 def _size(config: dict[str, Any]) -> int:
@@ -251,7 +296,7 @@ def _size(config: dict[str, Any]) -> int:
     size = (config.get("text_config") or config).get("hidden_size")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise BadFormat(
-            f"config.json needs hidden_size, a positive integer, for the packed {_NAME}.weight",
+            f"config.json needs hidden_size, a positive integer, for the packed {HEAD}.weight",
             reason="invalid_config",
             file="config.json",
             key="hidden_size",

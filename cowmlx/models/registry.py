@@ -6,12 +6,19 @@ import os
 from typing import NamedTuple
 
 from cowmlx import failures
-from cowmlx.accelerate.device import prepare_for_device
+from cowmlx.accelerate.device import note_sources, prepare_for_device
 from cowmlx.errors import CowMlxError, DeviceMissing, OutOfMemory, Unsupported, details_of
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, weights
 from cowmlx.generated import constants, status
-from cowmlx.models import adapters, chat_format, full_route, network, quantization
+from cowmlx.models import (
+    adapters,
+    chat_format,
+    full_route,
+    network,
+    quantization,
+    quantizing,
+)
 from cowmlx.models.model import Model
 from cowmlx.networks import architectures, light_route
 from cowmlx.networks.architectures import supported as supported_architectures
@@ -28,7 +35,10 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
     from cowmlx.accelerate.device import Form
+    from cowmlx.models.images import ImageStore, NoImages
     from cowmlx.models.model import Model
+    from cowmlx.models.quantizing import Quantizing
+    from cowmlx.models.sentences import Sentences
 
 __all__ = ["load", "supported_architectures"]
 
@@ -40,7 +50,9 @@ def load(
     lazy: bool,
     trust_remote_code: bool,
     activations: int = constants.ACTIVATIONS_DEFAULT,
-    on_size: Callable[[int], None] | None = None,
+    on_files: Callable[[int], None] | None = None,
+    on_size: Callable[[int, int], None] | None = None,
+    quantize: Quantizing | None = None,
 ) -> Generator[tuple[float, str], None, Model]:
     """Load a model from a folder, step by step.
 
@@ -54,7 +66,10 @@ def load(
         lazy: evaluate nothing; weights are read when they are first used.
         trust_remote_code: run code that comes with the model.
         activations: ``ACTIVATIONS_DEFAULT``, ``_EXACT`` or ``_INT8``.
-        on_size: receives the bytes of the weights' files before they are read; may raise.
+        on_files: receives the bytes of the weights' files before they are read; may raise.
+        on_size: receives the bytes of the weights, and those that reading them takes at its peak;
+            may raise.
+        quantize: the format to quantize the weights to, or None.
 
     Returns:
         The model.
@@ -63,7 +78,9 @@ def load(
         NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
     """
     with weights.loading(path):
-        steps = _load(path, adapter_path, lazy, trust_remote_code, activations, on_size)
+        steps = _load(
+            path, adapter_path, lazy, trust_remote_code, activations, on_files, on_size, quantize
+        )
         return (yield from steps)
 
 
@@ -82,17 +99,18 @@ class Folder(NamedTuple):
     width: int
     package: str
     route: str
+    sentences: Sentences | None = None
 
 
 def read_folder(
-    path: str, trust: bool, on_size: Callable[[int], None] | None = None
+    path: str, trust: bool, on_files: Callable[[int], None] | None = None
 ) -> Generator[tuple[float, str], None, Folder]:
     """Read a folder, step by step, up to its weights.
 
     Args:
         path: as for :func:`load`.
         trust: whether code of the folder may run.
-        on_size: receives the bytes of the weights' files; may raise.
+        on_files: receives the bytes of the weights' files; may raise.
 
     Raises:
         NotFound, BadFormat, Unsupported, OutOfMemory, InputOutput: see the messages.
@@ -104,8 +122,8 @@ def read_folder(
     config = config_files.read_config(path)
     architecture = "" if config.get("model_file") else architectures.name(config)
     files = weights.shards(path)
-    if on_size is not None:
-        on_size(sum(os.path.getsize(file) for file in files))
+    if on_files is not None:
+        on_files(sum(os.path.getsize(file) for file in files))
     weights.start_readers(files)
     end_tokens = config_files.end_tokens(config)
 
@@ -115,7 +133,7 @@ def read_folder(
 
     yield 0.0, "network"
     net, config, package = read_network(path, config, architecture, files, trust)
-    width = _prove(net, config, package)
+    width = prove(net, config, package)
     light = tokenizer_is_light and package == light_route.ALIAS
     return Folder(
         path,
@@ -130,7 +148,17 @@ def read_folder(
         width,
         package,
         "light" if light else "mlx-lm",
+        _sentences(path, net),
     )
+
+
+def _sentences(path: str, net: Module) -> Sentences | None:
+    """Read what sentence-transformers' files say; None if the folder has none."""
+    if not os.path.lexists(os.path.join(path, "modules.json")):
+        return None
+    from cowmlx.models import sentences  # late: few folders have them
+
+    return sentences.read(path, net.dims if network.is_encoder(net) else 0)
 
 
 def _load(
@@ -139,22 +167,37 @@ def _load(
     lazy: bool,
     trust: bool,
     activations: int,
-    on_size: Callable[[int], None] | None,
+    on_files: Callable[[int], None] | None,
+    on_size: Callable[[int, int], None] | None,
+    quantize: Quantizing | None,
 ) -> Generator[tuple[float, str], None, Model]:
     if adapter_path is not None:
         adapter_path = places.resolved(adapter_path)
     adapter = None if adapter_path is None else adapters.check(adapter_path)
-    folder = yield from read_folder(path, trust, on_size)
+    folder = yield from read_folder(path, trust, None if quantize else on_files)
     net, path = folder.network, folder.path
+    if adapter is not None and network.is_encoder(net):
+        raise Unsupported(
+            f"adapter_path is given, but {path} is an encoder; adapters are for models that "
+            "generate",
+            argument="adapter_path",
+            file=path,
+        )
+    group_bytes = weights.GROUP_BYTES
+    if quantize is not None:
+        quantizing.apply(net, folder.config, quantize, path)
+        group_bytes = int(group_bytes * quantize.ratio)
     form = prepare_for_device(net, activations)
     if adapter is not None and adapter_path is not None:
         adapters.apply(net, adapter_path, adapter, folder.package, form)
         net.eval()
         adapters.prove(net, adapter_path, folder.package)
 
-    unread = weights.Unread(net, folder.files, path) if lazy else None
+    unread = weights.Unread(net, folder.files, path, group_bytes) if lazy else None
     if not lazy:
-        for fraction in weights.evaluate(net, path):
+        if on_size is not None:
+            on_size(*weights.bytes_to_load(net, form.passing, group_bytes))
+        for fraction in weights.evaluate(net, path, group_bytes):
             if fraction < 1.0:
                 yield fraction, "weights"
     model = assemble(folder, form, unread)
@@ -170,9 +213,18 @@ def read_network(
     """Return a folder's network, its weights lazily, its config, and the package it is of."""
     known = bool(architecture) and architectures.is_light(architecture)
     if known and quantization.is_light(config):
-        net: Module = network.build(config, architecture, weights.read(files), path)
+        arrays = weights.read(files)
+        sources = weights.Sources(files, arrays)
+        net: Module = network.build(config, architecture, arrays, path)
+        note_sources(net, sources)
         return net, config, light_route.ALIAS
     architectures.require_in_mlx_lm(architecture, config)
+    if any(map(weights.is_of_torch, files)):
+        raise Unsupported(
+            f"{path} has weights of PyTorch, which mlx-lm does not read, and a model of this kind "
+            "needs mlx-lm; convert them to safetensors",
+            file=os.path.basename(files[0]),
+        )
     net, config = full_route.load_network(path, config, trust_remote_code=trust)
     return net, config, full_route.PACKAGE
 
@@ -181,7 +233,7 @@ def _load_tokenizer(
     path: str, settings: dict[str, Any], config: dict[str, Any], trust: bool
 ) -> tuple[Tokenizer, dict[str, str], bool]:
     """Return the tokenizer, the chat templates by name, and whether transformers was spared."""
-    if not tokenizer_files.needs_full_route(path, settings, trust_remote_code=trust):
+    if not tokenizer_files.needs_full_route(path, settings, config, trust_remote_code=trust):
         return tokenizer_files.load(path, settings, config), read_sources(path, settings), True
     backend, special, template = full_route.load_tokenizer(path, trust_remote_code=trust)
     sources = named(template) if template is not None else read_sources(path, settings)
@@ -201,7 +253,7 @@ def _defaults(net: Module) -> dict[str, Any]:
     return dict(defaults) if isinstance(defaults, dict) else {}
 
 
-def _prove(net: Module, config: dict[str, Any], package: str) -> int:
+def prove(net: Module, config: dict[str, Any], package: str) -> int:
     """Return the width of a network's logits.
 
     Raises:
@@ -245,7 +297,17 @@ def assemble(folder: Folder, form: Form, unread: weights.Unread | None = None) -
         settings={**defaults, **folder.settings},
         end_tokens=frozenset(ends),
         unread=unread,
+        images=_images(folder),
     )
+
+
+def _images(folder: Folder) -> ImageStore | NoImages | None:
+    """Return what a model has for images; None if its config knows none."""
+    if not isinstance(folder.config.get("vision_config"), dict):
+        return None
+    from cowmlx.models.images import images_of  # late: few models take images
+
+    return images_of(folder.path, folder.config, folder.tokenizer)
 
 
 def _chat_template(
@@ -272,14 +334,18 @@ _SAME = (
 )
 
 
+# Members of model_inspect about contexts.
+_OF_CONTEXTS = "cache_bytes_per_1000_tokens", "peak_bytes_of_1000_tokens"
+
+
 def inspect(
-    path: str, cache_bytes: Callable[[Model], int | None]
+    path: str, context_bytes: Callable[[Model], dict[str, int | None]]
 ) -> Generator[None, None, dict[str, Any]]:
     """Look at a model's folder, step by step.
 
     Args:
         path: of the folder, or of its entry in Hugging Face's cache, or its name there.
-        cache_bytes: what a context of 1,000 tokens holds; it may raise what a context would.
+        context_bytes: members about a context of 1,000 tokens; it may raise what a context would.
 
     Returns:
         The members of ``model_inspect``.
@@ -290,7 +356,7 @@ def inspect(
     """
     folder, name = places.find(path)
     report: dict[str, Any] = {"name": name, "path": folder, "loads": True, "problem": None}
-    report |= dict.fromkeys((*_SAME, "bits", "cache_bytes_per_1000_tokens"))
+    report |= dict.fromkeys((*_SAME, "bits", "load_bytes", *_OF_CONTEXTS))
     try:
         config = config_files.read_config(folder)
     except CowMlxError:
@@ -305,12 +371,13 @@ def inspect(
         info = model.info()
         report |= {key: info[key] for key in _SAME}
         report["bits"] = _bits(model)
+        _, report["load_bytes"] = weights.bytes_to_load(model.network, model.form.passing)
     except OutOfMemory:
         raise
     except CowMlxError as error:
         return {**report, "loads": False, "problem": _problem(error)}
     try:
-        report["cache_bytes_per_1000_tokens"] = cache_bytes(model)
+        report |= context_bytes(model)
     except Unsupported as error:  # it loads, but has no such contexts
         report["problem"] = _problem(error)
     return report

@@ -68,8 +68,8 @@ def _config(path: str) -> dict[str, Any]:
         config = config_files.read_config(path)
         network.check_sizes(config)
     kind = config.get("model_type")
-    if kind not in architectures.OWN or config.get("model_file"):
-        known = " and ".join(architectures.OWN)
+    if kind not in architectures.WIRED or config.get("model_file"):
+        known = " and ".join(architectures.WIRED)
         raise Unsupported(
             f"{path} has no wiring: its model_type is {repr(kind)[:60]}; those of {known} have one",
             file=path,

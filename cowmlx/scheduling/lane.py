@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from math import inf
+from time import perf_counter
 
 import mlx.core as mx
 
 from cowmlx import failures
 from cowmlx.accelerate.fused.decode import logits_behind
+from cowmlx.cache.footprint import footprint_of
+from cowmlx.cache.trimming import can_trim_all
 from cowmlx.errors import Unsupported
 from cowmlx.generation.batched import feed, why_no_prompts, why_not
 from cowmlx.generation.pace import PREFILL_CHUNK, SMALL_CHUNK, pace_of
 from cowmlx.generation.sampling.samples import stacked
+from cowmlx.scheduling.draft_steps import DraftSteps
 from cowmlx.scheduling.row_samples import RowSamples
 from cowmlx.scheduling.streams import clear_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cowmlx.cache.batch import Batch
@@ -24,15 +29,11 @@ if TYPE_CHECKING:
     from cowmlx.generation.context import Context
     from cowmlx.generation.sampling.samples import Sample, Step
     from cowmlx.models.model import Model
-    from cowmlx.scheduling.scheduler import Scheduler
-    from cowmlx.scheduling.streams import StreamPool
-
-    # A model, how keys and values are stored, and whether it is background work.
-    Key = tuple[int, tuple[int, int], bool]
 
 
 AHEAD = 4  # tokens that may wait for a host in a batch: it joins steps that others ask for
 PATIENCE = 32  # steps of the batch that a row sits out before it has to leave
+RETRY = 0.25  # seconds until it is seen again whether a batch has room for another row
 
 
 class Lane:
@@ -48,6 +49,7 @@ class Lane:
         kv: how its contexts store keys and values.
         priority: below 0 for background work.
         stream: of the batch.
+        has_room: whether so many bytes can be taken at ease.
 
     Attributes:
         contexts: the one that has waited longest first.
@@ -58,8 +60,17 @@ class Lane:
     patience = 0.0
     due = wakes = inf
 
-    def __init__(self, model: Model, kv: KVQuantization, priority: int, stream: mx.Stream) -> None:
+    def __init__(
+        self,
+        model: Model,
+        kv: KVQuantization,
+        priority: int,
+        stream: mx.Stream,
+        has_room: Callable[[int], bool],
+    ) -> None:
         self.model = model
+        self._has_room = has_room
+        self._full_until = -inf  # there is no room for another row before
         self.stream = stream
         self.kv = kv
         self.priority = priority
@@ -122,6 +133,8 @@ class Lane:
         """Step, or process a short prompt, together with others; returns those that did."""
         if _decodes(context):
             return self.step(context)
+        if _drafts(context):
+            return self.step_drafts(context)
         return self.begin(context) if _short_prompt(context) else []
 
     def _step_alone(self, context: Context) -> None:
@@ -143,9 +156,9 @@ class Lane:
     def most(self, context: Context) -> int:
         """Return how many tokens of a prompt to process in a turn at most."""
         if context.alone is not None:  # the same regardless of load
-            return PREFILL_CHUNK
+            return context.largest_chunk
         crowded = any(map(_decodes, self.contexts))
-        return SMALL_CHUNK if crowded else PREFILL_CHUNK
+        return min(SMALL_CHUNK if crowded else PREFILL_CHUNK, context.largest_chunk)
 
     # ----------------------------------------------------------- Steps together
 
@@ -156,6 +169,7 @@ class Lane:
             those that stepped; none if the context has to step alone.
         """
         others = [other for other in self.contexts if other is not context and _goes_along(other)]
+        others = [other for other in others if _decodes(other)]
         if not others and (context.sequence.row is None or self._batched() < 2):
             context.sequence.leave_batch()
             return []
@@ -168,6 +182,38 @@ class Lane:
             self._step(stepped)
         self._dismiss()
         return stepped
+
+    def step_drafts(self, context: Context) -> list[Context]:
+        """Check a context's draft together with those of all that can use the step.
+
+        Returns:
+            those that stepped; none if the context has to step alone.
+        """
+        others = [each for each in self.contexts if each is not context and _goes_along(each)]
+        others = [each for each in others if _drafts(each)]
+        if not others or not can_trim_all(context.sequence.make_layers()):
+            context.sequence.leave_batch()
+            return []
+        with mx.stream(self.stream):
+            if why_not(self.model, self.kv) or why_no_prompts(self.model, self.kv):
+                return []
+            stepped = [each for each in (context, *others) if self._join_to_draft(each)]
+            if context not in stepped:
+                return []
+            DraftSteps(self.model.network, self._batch, self._samples).take(stepped)
+        self._dismiss()
+        return stepped
+
+    def _join_to_draft(self, context: Context) -> bool:
+        """Give a context a row in which it can drop a draft; false if it has to step alone."""
+        generation = context.generation
+        assert generation is not None
+        if not self._join(context):
+            return False
+        if self._batch.can_take_back(context.sequence.row, generation.params.draft_tokens + 1):
+            return True
+        context.sequence.leave_batch()
+        return False
 
     def _batched(self) -> int:
         """Return how many contexts have a row."""
@@ -254,6 +300,8 @@ class Lane:
             self._batch = self._new_batch(context)
         if not self._batch.rows.has_place(len(context.sequence.tokens)):
             return False
+        if not self._has_memory_for(context):
+            return False
         try:
             context.sequence.join(self._batch)
         except Unsupported as error:
@@ -262,6 +310,23 @@ class Lane:
             failures.reraise_shortage(error)
             context.alone = f"its cache does not take batches: {type(error).__name__}"
         return context.alone is None
+
+    def _has_memory_for(self, context: Context) -> bool:
+        """Whether the batch can be copied with one more row: all have the longest's columns."""
+        if self.model.split is not None:  # its ranks have the caches
+            return True
+        now = perf_counter()
+        if now < self._full_until:
+            return False
+        rows = self._batch.rows
+        footprint = footprint_of(self.model, self.kv)
+        if footprint is None:
+            return True
+        longest = max(rows.longest, len(context.sequence.tokens)) + 1
+        if self._has_room((len(rows.all) + 1) * footprint.cache(longest)):
+            return True
+        self._full_until = now + RETRY
+        return False
 
     def _new_batch(self, context: Context) -> Any:
         """Return an empty batch for contexts of one's kind."""
@@ -321,7 +386,8 @@ class Lane:
         """Drop rows whose generations have ended, or whose hosts have paused for long."""
         for context in tuple(self.contexts):
             row = context.sequence.row
-            if row is not None and (row.missed > PATIENCE or not _decodes(context)):
+            stays = _decodes(context) or _drafts(context)
+            if row is not None and (row.missed > PATIENCE or not stays):
                 try:
                     context.sequence.leave_batch()
                 except BaseException as error:  # of this one's layers
@@ -334,10 +400,18 @@ def _decodes(context: Context) -> bool:
     return context.alone is None and generation is not None and generation.decoding
 
 
-def _goes_along(context: Context) -> bool:
-    """Whether a context can use a step that another one asks for."""
+def _drafts(context: Context) -> bool:
+    """Whether a context generates with drafts, which can be checked with those of others."""
     generation = context.generation
-    if generation is None or context.alone is not None or not generation.decoding:
+    if context.alone is not None or generation is None or generation.drafts is None:
+        return False
+    return not (generation.drafts.alone or generation.prefilling or generation.ended)
+
+
+def _goes_along(context: Context) -> bool:
+    """Whether a context can use a step of its kind that another one asks for."""
+    generation = context.generation
+    if generation is None or not (_decodes(context) or _drafts(context)):
         return False
     generation.note_taken()
     return generation.hungry or generation.has_room(AHEAD)
@@ -354,77 +428,3 @@ def _awaits_prompt(context: Context) -> bool:
     """Whether a context's host waits for a short prompt."""
     generation = context.generation
     return generation is not None and _short_prompt(context) > 0 and generation.hungry
-
-
-class Lanes:
-    """All lanes: one per model (with its adapter), kind of cache and kind of priority.
-
-    A context is in a lane and has a stream while it has work. Idle contexts have no stream, which
-    would be a thread, and cost steps no time.
-
-    Args:
-        streams: of contexts and lanes.
-        scheduler: gives lanes their turns.
-    """
-
-    def __init__(self, streams: StreamPool, scheduler: Scheduler) -> None:
-        self._streams = streams
-        self._scheduler = scheduler
-        self._lanes: dict[Key, Lane] = {}
-        self._of: dict[Context, Lane] = {}
-
-    @property
-    def idle_stream(self) -> mx.Stream:
-        """The stream of short computations for contexts that have none."""
-        return mx.default_stream(self._streams.device)
-
-    def enter(self, context: Context) -> mx.Stream:
-        """Let a context work, and be batched with others of its model; returns its stream.
-
-        Raises:
-            OutOfMemory: a stream's thread cannot be started; nothing has changed.
-        """
-        stream = self._streams.take()
-        try:
-            model, kv, priority = context.model, context.params.kv, context.priority
-            key = model.weights_version, kv.key, priority < 0
-            if key not in self._lanes:
-                kind = _kind(model)
-                self._lanes[key] = kind(model, kv, priority, self._streams.take())
-        except BaseException:
-            self._streams.give_back(stream)
-            raise
-        lane = self._of[context] = self._lanes[key]
-        lane.contexts.append(context)
-        self._scheduler.add(lane)
-        return stream
-
-    def exit(self, context: Context, stream: mx.Stream) -> None:
-        """Take a context's stream back, once its layers are in no batch."""
-        self._streams.give_back(stream)
-        lane = self._of.pop(context)
-        lane.contexts.remove(context)
-        if lane.finished:
-            self._scheduler.remove(lane)
-            self._streams.give_back(lane.stream)
-            # Not by its key: the weights may have another version by now.
-            self._lanes = {key: own for key, own in self._lanes.items() if own is not lane}
-
-    def note_spoiled(self, context: Context) -> None:
-        """Note that a step of a context's batch was not computed; its generation has the error."""
-        lane = self._of.get(context)
-        if lane is not None and lane.spoiled is None and context.generation is not None:
-            lane.spoiled = context.generation.error
-
-    def lane_of(self, context: Context) -> Lane | None:
-        """Return the lane of a context; None for an idle one."""
-        return self._of.get(context)
-
-
-def _kind(model: Model) -> type[Lane]:
-    """Return the kind of lanes that a model has."""
-    if model.split is None:
-        return Lane
-    from cowmlx.scheduling.remote_lane import RemoteLane  # late: few hosts need it
-
-    return RemoteLane

@@ -107,6 +107,10 @@ class RemoteBatch:
         facts = self._network.facts
         return facts.trims and (facts.window is None or row.length + more < facts.window)
 
+    def drop(self, row: RemoteRow, count: int) -> bool:
+        """Return false: ranks drop the tokens of sequences alone."""
+        return False
+
     def nbytes_of(self, row: RemoteRow) -> int:
         """Return the bytes that a row's sequence had when it joined."""
         return row.nbytes
@@ -234,6 +238,10 @@ class RemoteLane(Lane):
     @staticmethod
     def _feed(context: Context, tokens: dict[Context, int]) -> Entry:
         return context.sequence.remote_forward([tokens[context]], 1)
+
+    def step_drafts(self, context: Context) -> list[Context]:
+        """Return none: drafts are checked one after the other."""
+        return []
 
     def _post_steps(
         self, contexts: list[Context], feed: Callable[[dict[Context, int]], Entry]

@@ -107,7 +107,12 @@ class Scheduler:
                 queue.remove(unit)
 
     def step(self) -> bool:
-        """Give one unit its turn; false if none wants one."""
+        """Give one unit its turn; false if none wants one.
+
+        After an exception, such as of memory between the turns, the next step continues.
+        """
+        if self._turning is not None:
+            self._put_back(self._turning)
         if self._background and self._take_due_turn():
             return True
         if self._take_turn(self._foreground):
@@ -169,6 +174,12 @@ class Scheduler:
         # No other unit has work. Finished ones leave in their turn.
         return any(self._turn_of(unit, queue, unit.turn) for unit in passed_over)
 
+    def _put_back(self, unit: Unit) -> None:
+        """Let the unit whose turn is over wait for the next one."""
+        if not unit.finished:
+            self.add(unit)
+        self._turning = None
+
     def _turn_of(self, unit: Unit, queue: deque[Unit], turn: Callable[[], bool]) -> bool:
         if unit not in queue:  # another's turn has ended it
             return False
@@ -176,9 +187,7 @@ class Scheduler:
         self._turning = unit
         began = perf_counter()
         worked = turn()
-        self._turning = None
-        if not unit.finished and unit not in queue:
-            queue.append(unit)
+        self._put_back(unit)
         if worked and unit.priority >= 0:
             took = perf_counter() - began
             self._owed += took if unit.shares_time else -took

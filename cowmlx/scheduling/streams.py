@@ -61,6 +61,7 @@ class StreamPool:
         self.device = device
         self._free: list[mx.Stream] = []
         self._all: list[mx.Stream] = []
+        self._settled: list[mx.Stream] = []  # free, and known to have no error
         self._unstarted: mx.Stream | None = None
 
     def take(self) -> mx.Stream:
@@ -71,7 +72,10 @@ class StreamPool:
         """
         if self._free:
             stream = self._free.pop()
-            clear_error(stream)
+            if stream in self._settled:
+                self._settled.remove(stream)
+            else:
+                clear_error(stream)
             return stream
         if self.device.type == mx.gpu and len(self._all) >= MOST_STREAMS:
             raise _too_many(f"{MOST_STREAMS} are in use", limit=MOST_STREAMS)
@@ -92,6 +96,10 @@ class StreamPool:
         streams: list[mx.Stream | mx.ThreadLocalStream] = [*self._all, *BRANCHES.started]
         for stream in streams:
             clear_error(stream)
+
+    def note_settled(self, stream: mx.Stream) -> None:
+        """Note that all computations of a stream, which is given back next, have succeeded."""
+        self._settled.append(stream)
 
     def give_back(self, stream: mx.Stream) -> None:
         """Take a stream back; its computations finish before later ones."""

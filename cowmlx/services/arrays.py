@@ -9,10 +9,10 @@ import mlx.core as mx
 from cowmlx.arrays import dtypes
 from cowmlx.arrays.table import Submitted, no_handles
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, TimedOut, UnknownHandle
+from cowmlx.errors import BadState, InvalidArgument, TimedOut, UnknownHandle
 from cowmlx.generation.waiters import FOREVER
 from cowmlx.services import uploads
-from cowmlx.services.computing import ArrayStreams, ArrayWork
+from cowmlx.services.computing import LAZY, ArrayStreams, ArrayWork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +112,28 @@ class Arrays:
             raise UnknownHandle(f"{handle} is not an open array", handle=handle, kind="array")
         return held
 
+    def bytes_of(self, handle: int) -> memoryview:
+        """Return the elements of an open array of bytes.
+
+        Raises:
+            UnknownHandle: it is not open.
+            InvalidArgument: it has another dtype, or more axes than one.
+            BadState: a run that was submitted has not given it yet.
+        """
+        held = self.held(handle)
+        if dtypes.type_of(held.dtype) != mx.uint8 or len(held.shape) != 1:
+            raise InvalidArgument(
+                f"array {handle} is {dtypes.name_of(held.dtype)} of {list(held.shape)}; a saved "
+                "context is uint8 of one axis",
+                reason="dtype_mismatch",
+                argument="array",
+                value=dtypes.name_of(held.dtype),
+                accepted="uint8",
+            )
+        for arrays in self.compute(handle, held):
+            mx.eval(arrays)
+        return held.memory()
+
     def add(self, value: mx.array) -> int:
         """Open an array of a value, which may be lazy, and return its handle.
 
@@ -121,6 +143,7 @@ class Arrays:
         handle = self._table.add(value, dtypes.value_of(value.dtype), value.shape)
         if not handle:
             raise no_handles(self._table)
+        LAZY.add(value)
         return handle
 
     def hold(

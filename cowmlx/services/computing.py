@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
+from weakref import WeakValueDictionary
 
 import mlx.core as mx
 
@@ -13,7 +15,7 @@ from cowmlx.scheduling.stepped import SteppedCall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from cowmlx.services.runtime import Runtime
@@ -27,8 +29,31 @@ def is_computed(arrays: Sequence[mx.array]) -> bool:
     """Whether arrays have their elements; also if that cannot be known without waiting."""
     if not kernels.available():
         return True
-    available: bool = kernels.module().available(arrays)
+    module = kernels.module()
+    available: bool = module.available(arrays) and all(map(module.is_sound, arrays))
     return available
+
+
+class LazyArrays:
+    """The lazy arrays that hosts have, whether or not others have computed them since.
+
+    Nothing keeps them: they leave with their handles.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: WeakValueDictionary[int, mx.array] = WeakValueDictionary()
+
+    def add(self, array: mx.array) -> None:
+        """Note an array."""
+        self._arrays[id(array)] = array
+
+    def all(self) -> list[mx.array]:
+        """Return those that are still there."""
+        return list(self._arrays.values())
+
+
+# One for the process, as mlx's graphs are.
+LAZY = LazyArrays()
 
 
 class Computation:
@@ -51,21 +76,45 @@ class Computation:
         if kernels.available():
             self._evaluation = kernels.module().Evaluation(self._arrays)
 
+    def start(self) -> None:
+        """Start all of it at once: short work, which is computed sooner so."""
+        self._run(self._start)
+
+    def finish(self) -> None:
+        """Wait for all of it."""
+        self._run(self._finish)
+
     def advance(self, waits: bool = False) -> bool:
         """Start the parts for which there is room; return whether all is computed, or failed.
 
         Args:
             waits: whether to wait some milliseconds for what was started.
         """
-        if not self._arrays:
-            return True
+        return not self._arrays or self._run(partial(self._proceed, waits))
+
+    def _start(self) -> bool:
+        mx.async_eval(self._arrays)
+        return False
+
+    def _finish(self) -> bool:
+        mx.eval(self._arrays)
+        return True
+
+    def _proceed(self, waits: bool) -> bool:
+        if self._evaluation is None:
+            return self._finish()
+        is_computed: bool = self._evaluation.advance(waits)
+        return is_computed
+
+    def _run(self, function: Callable[[], bool]) -> bool:
+        """Call a function that says whether all is computed; return that, also of a failure."""
         try:
-            if self._evaluation is None:
-                mx.eval(self._arrays)
-            elif not self._evaluation.advance(waits):
+            if not function():
                 return False
         except Exception as error:
             self.error = error
+            if self._evaluation is not None:
+                self._evaluation.settle([*LAZY.all(), *self._arrays])
         self._arrays.clear()
         self._evaluation = None
         return True

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from cowmlx.cache.sequence import Snapshot
+from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, Unsupported
 from cowmlx.generated import constants
 from cowmlx.generated import status as statuses
+from cowmlx.generation.batched import known_why_not
 from cowmlx.generation.context import Context
 from cowmlx.generation.outlet import Outlet
-from cowmlx.generation.params import ContextParams
+from cowmlx.generation.params import OVERFLOWS, ContextParams
 from cowmlx.generation.waiters import BeginWaiter
+from cowmlx.models.images import ImagePosition, whole
+from cowmlx.services.transfers import ArraySaving, Transfer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,12 +25,16 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
-    from cowmlx.cache.sequence import Snapshot
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.call import Call
     from cowmlx.models.model import Model
+    from cowmlx.services.arrays import Arrays
     from cowmlx.services.models import Adapters, Models
     from cowmlx.services.runtime import Runtime
+
+
+EMBEDDED = -1
+"""The place of a row of embeddings among tokens, in calls."""
 
 
 class Contexts:
@@ -33,12 +44,16 @@ class Contexts:
         runtime: shared by all services.
         models: what contexts are of.
         adapters: what contexts can use.
+        arrays: to save to and load from.
     """
 
-    def __init__(self, runtime: Runtime, models: Models, adapters: Adapters) -> None:
+    def __init__(
+        self, runtime: Runtime, models: Models, adapters: Adapters, arrays: Arrays
+    ) -> None:
         self._runtime = runtime
         self._models = models
         self._adapters = adapters
+        self.arrays = arrays
 
     def get(self, handle: int) -> Context:
         """Return the context of an open handle, which knows what its host has taken.
@@ -64,6 +79,7 @@ class Contexts:
     def context_create(self, model_handle: int, fields: dict[str, Any]) -> int:
         """Open a context and return its handle."""
         model = self._models.get(model_handle)
+        model.require_generation("context_create")
         if model.labels is not None:
             raise Unsupported(
                 "this model is a classifier: it has a head for labels and none for tokens, so it "
@@ -80,9 +96,31 @@ class Contexts:
             return self._runtime.cancel_epoch(handle)
 
         outlet = Outlet(self._runtime.outlets, lambda: handle)
-        context = Context(model, params, self._runtime.lanes, cancel_epoch, prefixes, outlet)
+        runtime = self._runtime
+        admit = runtime.admission.admit
+        context = Context(model, params, runtime.lanes, cancel_epoch, prefixes, outlet, admit)
+        if runtime.prompt_cache is not None:
+            context.archive = runtime.prompt_cache.note
         handle = self._runtime.handles.add(constants.KIND_CONTEXT, context)
         return handle
+
+    def put_to_sleep(self, but: Context | None) -> bool:
+        """Give back the cache of the idle context that was used least recently.
+
+        Args:
+            but: a context that keeps its cache.
+
+        Returns:
+            whether there was one.
+        """
+        entries = (
+            self.get(handle) for handle in self._runtime.handles.handles(constants.KIND_CONTEXT)
+        )
+        idle = [context for context in entries if context is not but and context.can_sleep]
+        if not idle:
+            return False
+        min(idle, key=lambda context: context.used_at).sleep()
+        return True
 
     def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
@@ -126,14 +164,33 @@ class Contexts:
     @keeps_call
     def context_load(self, call: Call, handle: int, path: str) -> None:
         """Start making a context hold what a file says."""
+        from cowmlx.cache.disk_reader import Reader
         from cowmlx.services import saving
 
         context = self.idle(handle)
-        self._transfer(call, context, saving.load(context, path))
+        self._transfer(call, context, saving.load(context, partial(Reader, path)))
+
+    @keeps_call
+    def context_save_array(self, call: Call, handle: int) -> None:
+        """Start saving what a context holds to an array."""
+        from cowmlx.services import saving  # late: few hosts need it
+
+        context = self.idle(handle)
+        steps = saving.save_array(context, self._runtime.require_room)
+        self._runtime.scheduler.add(ArraySaving(call, context, steps, self.arrays.add))
+
+    @keeps_call
+    def context_load_array(self, call: Call, handle: int, array: int) -> None:
+        """Start making a context hold what an array says."""
+        from cowmlx.cache.disk_reader import MemoryReader
+        from cowmlx.services import saving
+
+        context = self.idle(handle)
+        memory = self.arrays.bytes_of(array)
+        opened = partial(MemoryReader, f"array {array}", memory)
+        self._transfer(call, context, saving.load(context, opened))
 
     def _transfer(self, call: Call, context: Context, steps: Generator[None, None, Any]) -> None:
-        from cowmlx.services.saving import Transfer
-
         self._runtime.scheduler.add(Transfer(call, context, steps))
 
     def context_set_adapter(self, handle: int, adapter: int) -> None:
@@ -160,7 +217,11 @@ class Contexts:
 
     def context_tokens(self, handle: int) -> list[int]:
         """Return the tokens that a context holds."""
-        return self.get(handle).tokens()
+        tokens = self.get(handle).tokens()
+        return [
+            token.host_id if isinstance(token, ImagePosition) else max(token, EMBEDDED)
+            for token in tokens
+        ]
 
     @keeps_call
     def context_trim_end(self, call: Call, handle: int, count: int) -> None:
@@ -177,6 +238,7 @@ class Contexts:
 
     def _trim(self, call: Call, context: Context, kept: list[int]) -> None:
         """Make a context hold ``kept``, in place if it can."""
+        kept = whole(kept)
         trimmed = len(context.tokens()) - len(kept)
         if context.trim(kept, call.cancel_epoch):
             call.succeed(trimmed)
@@ -185,7 +247,7 @@ class Contexts:
 
     def context_info(self, handle: int) -> dict[str, Any]:
         """Return the fields of ``context_info``."""
-        return self.get(handle).information()
+        return _information(self.get(handle))
 
     def note_failure(
         self, handle: int, status: int, message: str, reason: str, details: dict[str, Any]
@@ -220,6 +282,10 @@ class Checkpoint:
         self.context = context
         self.weights = weights
         self.snapshot = snapshot
+
+    def drop_layers(self) -> None:
+        """Keep the tokens alone: the model falls asleep."""
+        self.snapshot = Snapshot(self.snapshot.tokens, [])
 
 
 class Checkpoints:
@@ -274,3 +340,38 @@ class Checkpoints:
         checkpoint = self.get(handle)
         self._runtime.handles.remove(constants.KIND_CHECKPOINT, handle)
         self._contexts.get(checkpoint.context).checkpoints.remove(handle)
+
+
+def _information(context: Context) -> dict[str, Any]:
+    """Return the fields of ``context_info``."""
+    params, reuse, generation = context.params, context.reuse, context.generation
+    alone = context.alone
+    drafts = generation is not None and generation.drafts is not None
+    if alone is None and drafts and not can_trim_all(context.sequence.make_layers()):
+        alone = "speculative decoding with a cache that cannot drop tokens"
+    return {
+        "max_tokens": params.max_tokens,
+        "kv_bits": params.kv.bits,
+        "kv_group_size": params.kv.group_size,
+        "solo": params.solo,
+        "priority": params.priority,
+        "overflow": OVERFLOWS[params.overflow],
+        "keep_tokens": params.keep_tokens,
+        "share_prefix": params.share_prefix,
+        "checkpoint_interval": params.checkpoint_interval,
+        "alone": alone or known_why_not(context.model, params.kv),
+        "adapter": context.adapter,
+        "tokens": len(context.tokens()),
+        "bytes": context.sequence.nbytes,
+        "estimate": context.estimate,
+        "generating": generation is not None and not generation.over,
+        "prompt": generation.stats.prompt_tokens if generation else 0,
+        "reused": generation.stats.reused_tokens if generation else 0,
+        "shared": reuse.shared if generation else 0,
+        "recomputed": generation.prompt.recomputed if generation else 0,
+        "dropped": reuse.dropped + generation.prompt.rolled if generation else 0,
+        "first_difference": reuse.first_difference if generation else None,
+        "rebuilt": reuse.rebuilt if generation else None,
+        "batched": generation.batched if generation else 0,
+        "error": context.failure,
+    }

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.errors import ContextFull, CowMlxError, InvalidArgument, OutOfRange
-from cowmlx.models.embedding import MAX_BATCH_TOKENS, Pooling, rows_of
+from cowmlx.errors import ContextFull, CowMlxError, InvalidArgument, OutOfRange, Unsupported
+from cowmlx.generated import constants
+from cowmlx.models import encoding
+from cowmlx.models.embedding import MAX_BATCH_TOKENS, Pooling, normalized, rows_of
+from cowmlx.models.encoding import EncodedText
+from cowmlx.models.sentences import Sentences, Stage
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.text.tokenizer import PART
 
@@ -17,23 +21,119 @@ if TYPE_CHECKING:
     from cowmlx.call import Call
     from cowmlx.models.embedding import HiddenStates
     from cowmlx.models.model import Model
+    from cowmlx.networks.encoders.layers import Texts
 
 
 class EmbeddingParams:
-    """What ``cow_mlx_embed_params`` says, all of it valid.
+    """What ``cow_mlx_embed_params`` and a model's folder say, all of it valid.
+
+    Attributes:
+        poolings: of which the vectors are joined.
+        prompt: in front of every text.
+        token_vectors: rows for the tokens of a text; 0: it has one vector.
+        most: tokens that a text may have.
 
     Raises:
         InvalidArgument: a value is out of range.
+        Unsupported: a network that is no encoder has several poolings.
     """
 
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.pooling: int = fields["pooling"]
+    def __init__(self, fields: dict[str, Any], model: Model) -> None:
+        own = model.sentences
+        self.sentences = own or Sentences((constants.POOLING_MEAN,))
         self.normalize: bool = fields["normalize"]
         self.add_special: bool = fields["add_special"]
         self.batch_tokens: int = fields["batch_tokens"]
-        Pooling.check(self.pooling)
+        Pooling.check(fields["pooling"])
+        by_model = fields["pooling"] == constants.POOLING_MODEL
+        self.poolings = self.sentences.poolings if by_model else (fields["pooling"],)
+        self.token_vectors: int = fields["token_vectors"]
+        if not (self.poolings or self.token_vectors):
+            raise InvalidArgument(
+                "the folder's modules pool nothing: they give a vector for each token; set "
+                "token_vectors, or pooling",
+                reason="missing",
+                argument="token_vectors",
+            )
+        if len(self.poolings) > 1 and not model.is_encoder:
+            raise Unsupported("several poolings of one text: with an encoder alone; choose one")
+        self.prompt = self._prompt(fields)
+        self.cuts: int = fields["max_tokens"]
+        self.most = min(model.context_length, self.sentences.max_tokens or model.context_length)
+        if not 0 <= self.cuts <= self.most:
+            raise OutOfRange("max_tokens", self.cuts, f"0 to {self.most}, the longest text")
+        if not 0 <= self.token_vectors <= self.most:
+            accepted = f"0 to {self.most}, the longest text"
+            raise OutOfRange("token_vectors", self.token_vectors, accepted)
+        if self.token_vectors and not model.is_encoder:
+            raise Unsupported(
+                f"token_vectors is {self.token_vectors}, but {model.architecture} is no encoder",
+                argument="token_vectors",
+                value=self.token_vectors,
+            )
+        self.truncate_dims: int = fields["truncate_dims"] or self.sentences.truncate_dims or 0
         if not 1 <= self.batch_tokens <= MAX_BATCH_TOKENS:
             raise OutOfRange("batch_tokens", self.batch_tokens, f"1 to {MAX_BATCH_TOKENS}")
+
+    def _prompt(self, fields: dict[str, Any]) -> str:
+        text: str | None = fields["prompt"]
+        name = fields["prompt_name"]
+        if text is not None and name is not None:
+            raise InvalidArgument(
+                "prompt and prompt_name are given; give one of them",
+                reason="conflict",
+                argument="prompt",
+                other="prompt_name",
+            )
+        if text is not None:
+            return text
+        known = self.sentences.prompts
+        name = name if name is not None else self.sentences.default_prompt
+        if name is not None and name not in known:
+            raise InvalidArgument(
+                f'prompt_name is "{name}"; the folder has '
+                + (", ".join(known) if known else "no prompts"),
+                argument="prompt_name",
+                value=name,
+            )
+        return known[name] if name is not None else ""
+
+    def width(self, dims: int) -> int:
+        """Return the values of a vector, of hidden states of ``dims`` values.
+
+        Raises:
+            InvalidArgument: fewer than are to be kept.
+        """
+        stages = self.stages
+        if self.token_vectors:
+            whole = stages[-1].dims if stages else dims
+            if self.truncate_dims > whole:
+                raise OutOfRange("truncate_dims", self.truncate_dims, f"0 to {whole}")
+            return self.token_vectors * (self.truncate_dims or whole)
+        if stages and stages[0].weight.shape[-1] != dims * len(self.poolings):
+            raise InvalidArgument(
+                f"pooling gives {dims * len(self.poolings)} values, but the folder's dense layer "
+                f"takes {stages[0].weight.shape[-1]}; leave it at COW_MLX_POOLING_MODEL",
+                argument="pooling",
+            )
+        whole = stages[-1].dims if stages else dims * len(self.poolings)
+        if self.truncate_dims > whole:
+            raise OutOfRange("truncate_dims", self.truncate_dims, f"0 to {whole}")
+        return self.truncate_dims or whole
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The folder's layers; those behind a pooling take no vectors of tokens."""
+        of_pooled = self.token_vectors and self.sentences.poolings
+        return () if of_pooled else self.sentences.stages
+
+    def vectors(self, states: mx.array) -> mx.array:
+        """Return vectors (B, D) of hidden states, pooled or of tokens."""
+        for stage in self.stages:
+            states = stage(states)
+        if self.truncate_dims:
+            states = states[:, : self.truncate_dims]
+        return normalized(states) if self.normalize else states
 
 
 class TextRows(SteppedCall):
@@ -74,18 +174,47 @@ class TextRows(SteppedCall):
 
 
 def embed_steps(
-    model: Model, hidden: HiddenStates, texts: list[str], params: EmbeddingParams
+    model: Model, hidden: HiddenStates | None, texts: list[str], params: EmbeddingParams
 ) -> Generator[None, None, mx.array]:
-    """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order."""
+    """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order.
+
+    Args:
+        model: reads the texts.
+        hidden: reaches its hidden states; None for an encoder.
+        texts: any texts.
+        params: of the call.
+    """
     tokens = yield from tokens_of(
-        texts, lambda index, text: _tokens(model, index, text, params.add_special)
+        texts, lambda index, text: text_tokens(model, f"texts[{index}]", text, params)
     )
 
-    def finish(pooling: Pooling) -> mx.array:
-        return pooling.result(params.normalize)
+    if hidden is None:
+        skipped = _prompt_tokens(model, params)
 
-    rows = rows_of(hidden, tokens, params.pooling, params.batch_tokens, finish)
+        def vectors(states: mx.array, lengths: Texts) -> mx.array:
+            if params.token_vectors:
+                own = params.vectors(states.astype(mx.float32))
+                return encoding.filled_up(own, lengths, params.token_vectors)
+            parts = [encoding.pooled(states, lengths, kind, skipped) for kind in params.poolings]
+            return params.vectors(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1))
+
+        encoded = [EncodedText(ids) for ids in tokens]
+        return (yield from encoding.rows_of(model.network, encoded, params.batch_tokens, vectors))
+
+    def finish(pooling: Pooling) -> mx.array:
+        return params.vectors(pooling.result())
+
+    rows = rows_of(hidden, tokens, params.poolings[0], params.batch_tokens, finish)
     return (yield from rows)
+
+
+def _prompt_tokens(model: Model, params: EmbeddingParams) -> int:
+    """Return the tokens in front of a text that are not pooled."""
+    if params.sentences.counts_prompt or not params.prompt:
+        return 0
+    special = params.add_special
+    ids = model.tokenizer.encode(params.prompt, add_special=special, parse_special=False)
+    return len(ids) - (len(model.tokenizer.back) if special else 0)
 
 
 def tokens_of(
@@ -119,8 +248,8 @@ def require_known(model: Model, named: str, ids: list[int]) -> None:
         )
 
 
-def _tokens(
-    model: Model, index: int, text: str, add_special: bool
+def text_tokens(
+    model: Model, named: str, text: str, params: EmbeddingParams
 ) -> Generator[None, None, list[int]]:
     """Return the tokens of a text, whose special tokens are plain text.
 
@@ -128,22 +257,37 @@ def _tokens(
         InvalidArgument: it has none, or one that the network does not know.
         ContextFull: it has too many.
     """
+    text = params.prompt + text
     ids = yield from model.tokenizer.encode_steps(
-        text, add_special=add_special, parse_special=False
+        text.lower() if params.sentences.lower else text,
+        add_special=params.add_special,
+        parse_special=False,
     )
+    if 0 < params.cuts < len(ids):
+        back = model.tokenizer.back if params.add_special else []
+        ids = (ids[: max(0, params.cuts - len(back))] + back)[: params.cuts]
     if not ids:
         raise InvalidArgument(
-            f"texts[{index}] has no tokens; leave it out",
+            f"{named} has no tokens; leave it out",
             reason="missing",
-            argument=f"texts[{index}]",
+            argument=named,
         )
-    if len(ids) > model.context_length:
+    if 0 < params.token_vectors < len(ids):
         raise ContextFull(
-            f"texts[{index}] has {len(ids)} tokens, but the model's context length is "
-            f"{model.context_length}",
-            argument=f"texts[{index}]",
+            f"{named} has {len(ids)} tokens, but token_vectors is {params.token_vectors}; "
+            "max_tokens cuts texts",
+            argument=named,
             needed=len(ids),
-            available=model.context_length,
+            available=params.token_vectors,
         )
-    require_known(model, f"texts[{index}]", ids)
+    if len(ids) > params.most:
+        bound = "context length" if params.most == model.context_length else "max_seq_length"
+        raise ContextFull(
+            f"{named} has {len(ids)} tokens, but the model's {bound} is {params.most}; "
+            "max_tokens cuts texts",
+            argument=named,
+            needed=len(ids),
+            available=params.most,
+        )
+    require_known(model, named, ids)
     return ids

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, InvalidArgument
+from cowmlx.errors import BadState, InvalidArgument, Unsupported
+from cowmlx.generation.message_marks import prompt_steps
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.waiters import (
     BeginWaiter,
@@ -12,16 +13,22 @@ from cowmlx.generation.waiters import (
     NextWaiter,
     PollWaiter,
 )
-from cowmlx.services.models import read_conversation
+from cowmlx.services.contexts import EMBEDDED
+from cowmlx.services.conversations import read_conversation
+from cowmlx.services.transfers import PromptTokenizing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
+    from cowmlx.cache.sequence import Snapshot
     from cowmlx.call import Call
+    from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.context import Context
     from cowmlx.generation.pieces import Stats
-    from cowmlx.generation.sampling.sampler import Constrains
+    from cowmlx.generation.waiters import Waiter
+    from cowmlx.models.model import Model
     from cowmlx.services.contexts import Contexts
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime
@@ -46,7 +53,18 @@ class Generations:
         self, call: Call, handle: int, tokens: list[int], fields: dict[str, Any]
     ) -> None:
         """Start a generation; the call ends when the prompt is processed."""
-        self._start(handle, tokens, fields, call).wait(BeginWaiter(call))
+        self._start(handle, tokens, fields, call, BeginWaiter(call))
+
+    @keeps_call
+    def context_begin_embeddings(
+        self, call: Call, handle: int, tokens: list[int], array: int, fields: dict[str, Any]
+    ) -> None:
+        """Start a generation on a prompt with rows of embeddings among its tokens."""
+        from cowmlx.services.embedded_prompts import embedded_prompt  # late: few hosts need it
+
+        context = self._contexts.idle(handle)
+        prompt = embedded_prompt(context, tokens, self._contexts.arrays.get(array), fields)
+        self._start(handle, prompt, fields, call, BeginWaiter(call))
 
     @keeps_call
     def context_generate(
@@ -54,7 +72,7 @@ class Generations:
     ) -> None:
         """Start a generation; the call ends with it."""
         _refuse_logprobs(fields)
-        self._start(handle, tokens, fields, call).wait(GenerateWaiter(call))
+        self._start(handle, tokens, fields, call, GenerateWaiter(call))
 
     @keeps_call
     def context_chat(
@@ -66,7 +84,8 @@ class Generations:
         context = self._contexts.idle(handle)
         _refuse_logprobs(fields)
         params = GenerationParams(fields)
-        conversation = read_conversation(context.model, messages, options)
+        handles = self._runtime.handles
+        conversation = read_conversation(context.model, messages, options, handles)
 
         def begin(prompt: list[int]) -> None:
             if not prompt:
@@ -76,23 +95,29 @@ class Generations:
                     argument="messages_json",
                 )
             answer = ChatAnswer(context.model, conversation, params)
-            self._begin(context, prompt, params, call, answer.constraint)
-            context.wait(ChatWaiter(call, answer.splitter))
+            waiter = ChatWaiter(call, answer)
+            self._begin(context, prompt, params, call, waiter, answer.constraint)
+            if answer.note:
+                call.note(answer.note)
 
-        steps = conversation.prompt_steps()
+        steps = prompt_steps(context.model, conversation)
         try:
             next(steps)
         except StopIteration as stop:
             begin(stop.value)
             return
-        from cowmlx.services.saving import PromptTokenizing  # late: most prompts are short
-
         self._runtime.scheduler.add(PromptTokenizing(call, context, steps, begin))
 
-    def _start(self, handle: int, tokens: list[int], fields: dict[str, Any], call: Call) -> Context:
+    def _start(
+        self,
+        handle: int,
+        tokens: list[int],
+        fields: dict[str, Any],
+        call: Call,
+        waiter: Waiter,
+    ) -> None:
         context = self._contexts.idle(handle)
-        self._begin(context, tokens, GenerationParams(fields), call)
-        return context
+        self._begin(context, tokens, GenerationParams(fields), call, waiter)
 
     def _begin(
         self,
@@ -100,18 +125,63 @@ class Generations:
         tokens: list[int],
         params: GenerationParams,
         call: Call,
+        waiter: Waiter,
         constraint: Constrains | None = None,
     ) -> None:
+        """Start a generation, behind what the prompt cache on disk knows, and let a call wait."""
         if not tokens:
             raise InvalidArgument(
                 "count is 0, but a prompt has at least one token",
                 reason="missing",
                 argument="count",
             )
+        function = call.logits_function
+        if function is not None and params.draft_tokens:
+            raise Unsupported(
+                "logits_fn and draft_tokens exclude each other: a draft is checked in one pass, "
+                "before the host could see its tokens",
+                reason="conflict",
+                argument="logits_fn",
+                other="draft_tokens",
+            )
         draft = self._models.get(params.draft) if params.draft else None
-        context.begin(tokens, params, call.cancel_epoch, draft, constraint)
-        context.outlet.begin(call.round, call.cancel_epoch)
-        context.failure = None
+        if draft is not None:
+            draft.require_generation("draft")
+
+        prompt = tokens
+
+        def start(known: Snapshot | None) -> None:
+            context.begin(
+                prompt,
+                params,
+                call.cancel_epoch,
+                draft,
+                constraint,
+                known=known,
+                logits_function=function,
+            )
+            context.outlet.begin(call.round, call.cancel_epoch)
+            context.failure = None
+            context.wait(waiter)
+
+        def look() -> None:
+            nonlocal prompt
+            if min(tokens) < EMBEDDED:
+                from cowmlx.services.embedded_prompts import prompt_with_images  # late: few do
+
+                prompt = prompt_with_images(context, tokens, params)
+            cache = self._runtime.prompt_cache
+            if cache is None or min(prompt) < 0:
+                start(None)
+            else:
+                cache.begin(call, context, prompt, start)
+
+        models = [context.model] if draft is None else [context.model, draft]
+        if all(model.is_read for model in models):
+            look()
+            return
+        reading = PromptTokenizing(call, context, _read(models), lambda _: look())
+        self._runtime.scheduler.add(reading)
 
     @keeps_call
     def context_poll(self, call: Call, handle: int, timeout_ms: int) -> None:
@@ -150,6 +220,12 @@ class Generations:
                 reason="nothing_begun",
             )
         return generation.stats
+
+
+def _read(models: list[Model]) -> Generator[None, None, None]:
+    """Read the weights of models that are on disk."""
+    for model in models:
+        yield from model.read_steps()
 
 
 def _refuse_logprobs(fields: dict[str, Any]) -> None:

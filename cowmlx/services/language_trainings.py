@@ -14,7 +14,7 @@ from cowmlx.training.training import Settings, Training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from cowmlx.models.model import Model
@@ -29,9 +29,18 @@ _LINES = ("lines", "lines_file", "validation_lines", "validation_file", "lines_o
 
 
 def make(
-    model: Model, params: dict[str, Any], settings: Settings
+    model: Model,
+    params: dict[str, Any],
+    settings: Settings,
+    require_room: Callable[[int, str], None],
 ) -> Generator[None, None, Trainee]:
     """Make a training of a model, in bounded steps.
+
+    Args:
+        model: the model.
+        params: the fields of ``cow_mlx_training_params``.
+        settings: of all steps.
+        require_room: raises where so many bytes may not be taken for a named purpose.
 
     Raises:
         InvalidArgument: an option is none of models, or has a value that is not accepted.
@@ -50,15 +59,20 @@ def make(
         raise out_of_range("seed", settings.seed, f"at most {_MAX_SEED}")
     given = options.parse(params["fine_tune"], "fine_tune") if params["fine_tune"] else {}
     wanted = LanguageOptions(_with_own(given, "fine_tune", {"seed": settings.seed}), "fine_tune")
-    return _made(model, wanted, settings, params)
+    return _made(model, wanted, settings, params, require_room)
 
 
 def _made(
-    model: Model, wanted: LanguageOptions, settings: Settings, params: dict[str, Any]
+    model: Model,
+    wanted: LanguageOptions,
+    settings: Settings,
+    params: dict[str, Any],
+    require_room: Callable[[int, str], None],
 ) -> Generator[None, None, Trainee]:
     model.require_one_machine("training_create_for_model")
+    model.require_generation("training_create_for_model")
     model.read_weights()
-    objective = yield from LanguageObjective.steps(model, wanted)
+    objective = yield from LanguageObjective.steps(model, wanted, require_room)
     inputs = TokenInputs(model)
     return Trainee.of(Training(objective, settings), inputs, params, takes_lines=True)
 

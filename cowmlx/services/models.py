@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from weakref import WeakKeyDictionary, WeakSet
 
 import mlx.core as mx
@@ -15,10 +16,15 @@ from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
-from cowmlx.generated.defaults import MODEL
+from cowmlx.generated.defaults import EMBED, MODEL
 from cowmlx.generation.batched import note_why_not
+from cowmlx.generation.message_marks import prompt_steps
+from cowmlx.generation.pace import PREFILL_CHUNK
+from cowmlx.models.images import ImageStore, info_of
 from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.services.conversations import read_conversation
 from cowmlx.services.loading import Loading, ModelToCome
+from cowmlx.services.sleeping import FallingAsleep, Sleep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
     from cowmlx.models.split_models import Loaded
     from cowmlx.services.runtime import Runtime
-    from cowmlx.text.chat_options import Conversation
 
 
 ACTIVATIONS = {
@@ -39,6 +44,8 @@ ACTIVATIONS = {
     constants.ACTIVATIONS_INT8: "int8",
 }
 
+
+_TOKENS = 1000  # of the context that model_inspect describes
 
 # Options of a model on several machines.
 _OF_MACHINES = ("workers", "secret_path", "split", "connect_timeout_ms", "silence_timeout_ms")
@@ -55,6 +62,7 @@ class Models:
         self._runtime = runtime
         self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
         self._on_ranks: WeakSet[Model] = WeakSet()
+        self._sleep = Sleep(runtime, lambda model: self._prefixes[model].clear())
 
     def get(self, handle: int) -> Model:
         """Return the model of an open handle.
@@ -90,19 +98,24 @@ class Models:
     def model_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
         """Start loading a model folder; the call ends with its handle."""
         with interpreter.uncollected(self._runtime.own_python):
-            from cowmlx.models import registry  # late: a start needs none of it
+            from cowmlx.models import quantizing, registry  # late: a start needs none of it
 
         activations = params["activations"]
         if activations not in ACTIVATIONS:
             known = ", ".join(f"{value} ({name})" for value, name in ACTIVATIONS.items())
             raise OutOfRange("activations", activations, known)
+        options = {
+            "adapter_path": params["adapter_path"],
+            "trust_remote_code": params["trust_remote_code"],
+            "activations": activations,
+            "quantize": quantizing.chosen(params),
+        }
         loader = self._on_machines(path, params) or registry.load(
             path,
-            adapter_path=params["adapter_path"],
             lazy=params["lazy"],
-            trust_remote_code=params["trust_remote_code"],
-            activations=activations,
-            on_size=self._require_room if self._runtime.memory_is_limited else None,
+            on_files=self._on_files,
+            on_size=self._on_size,
+            **options,
         )
         streams, handles = self._runtime.streams, self._runtime.handles
         stream = streams.take()
@@ -110,6 +123,9 @@ class Models:
 
         def open_model(model: Model) -> int:
             self._prefixes[model] = SharedPrefixes(params["prefix_cache_bytes"])
+            if isinstance(model.images, ImageStore):
+                model.images.capacity = params["media_cache"]
+            self._sleep.note(model, partial(registry.load, model.path, lazy=True, **options))
             if call.reserved:
                 return handles.put(constants.KIND_MODEL, call.reserved, model)
             return handles.add(constants.KIND_MODEL, model)
@@ -124,8 +140,18 @@ class Models:
             handles.put(constants.KIND_MODEL, call.reserved, to_come)
         self._runtime.scheduler.add(loading)
 
-    def _require_room(self, size: int) -> None:
-        self._runtime.require_room(size, "the model")
+    def _on_files(self, size: int) -> None:
+        """Make sure that the files of a model's weights fit into the host's limit."""
+        if self._runtime.memory_is_limited:
+            self._runtime.require_room(size, "the model")
+
+    def _on_size(self, size: int, peak: int) -> None:
+        """Make room for a model's weights, and for what reading them takes at its peak."""
+        self._sleep.make_room(size)
+        if self._runtime.memory_is_limited:  # mlx's own limit does not bound weights
+            self._runtime.require_room(peak, "the model")
+        else:
+            self._runtime.admission.require(peak, "the model")
 
     def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
         """Return what loads a model on several machines; None if it is on this one alone."""
@@ -136,6 +162,13 @@ class Models:
         workers = split_models.check_workers(params)
         if workers is None:
             return None
+        if params["quantize_bits"]:
+            raise Unsupported(
+                f"quantize_bits is {params['quantize_bits']}, but workers are given: convert the "
+                "folder with `python -m cowmlx convert` and copy it to all machines",
+                argument="quantize_bits",
+                value=params["quantize_bits"],
+            )
         threads = self._runtime.threads
         return self._load_remote(
             split_models.load_on_machines(
@@ -162,34 +195,58 @@ class Models:
         rope.forget()
 
     @keeps_call
+    def model_sleep(self, call: Call, handle: int) -> None:
+        """Start putting a model to sleep."""
+        model = self.get(handle)
+        self._runtime.scheduler.add(FallingAsleep(call, self._sleep.steps(model), subject=model))
+
+    @keeps_call
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
         """Start looking at a model's folder; the call ends with the result of ``model_inspect``."""
-        from cowmlx.cache.layers import bytes_of_tokens
+        from cowmlx.cache.footprint import footprint_of
+        from cowmlx.cache.layers import KVQuantization, bytes_of_tokens
         from cowmlx.models import registry  # late: a start needs none of it
 
         if kv_bits not in (0, *BITS):
             raise OutOfRange("kv_bits", kv_bits, "0, 4 or 8")
-        steps = registry.inspect(path, lambda model: bytes_of_tokens(model, 1000, kv_bits))
+
+        def of_context(model: Model) -> dict[str, int | None]:
+            if model.is_encoder:
+                return {}
+            held = bytes_of_tokens(model, _TOKENS, kv_bits)
+            found = footprint_of(model, KVQuantization(model, kv_bits, 0))
+            peak = None if found is None else found.needed(_TOKENS, PREFILL_CHUNK)
+            return {"cache_bytes_per_1000_tokens": held, "peak_bytes_of_1000_tokens": peak}
+
+        steps = registry.inspect(path, of_context)
         self._runtime.scheduler.add(SteppedCall(call, steps))
 
     def model_info(self, handle: int) -> dict[str, Any]:
         """Return the result of ``model_info``."""
         model = self.get(handle)
         trims = can_trim_all(model.make_cache())
-        cache = {
-            "trim_end": "in_place" if trims else "recomputed",
-            "trim_front": "recomputed",
-            "fork": "in_place",
-            "quantise": "in_place" if can_quantize(model) else "no",
-            "draft": "in_place" if trims else "no",
-        }
+        cache = (
+            None
+            if model.is_encoder
+            else {
+                "trim_end": "in_place" if trims else "recomputed",
+                "trim_front": "recomputed",
+                "fork": "in_place",
+                "quantise": "in_place" if can_quantize(model) else "no",
+                "draft": "in_place" if trims else "no" if model.split else "recomputed",
+            }
+        )
         from cowmlx.folders import config  # late: a start needs none of it
+        from cowmlx.models import embedded
 
         state = {
             "license": config.licence(model.path, model.config),
             "sampling": config.sampling(model.path),
         }
-        return {**model.info(), **state, "cache": cache}
+        table = embedded.token_table(model)
+        width = None if table is None else table.width
+        seen = {"embedding_width": width, "images": info_of(model.images)}
+        return {**model.info(), **state, **seen, "cache": cache}
 
     @keeps_call
     def model_tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:
@@ -223,6 +280,14 @@ class Models:
             return
         self._runtime.scheduler.add(SteppedCall(call, steps, subject=model))
 
+    @keeps_call
+    def model_infill_prompt(self, call: Call, handle: int, prefix: str, suffix: str) -> None:
+        """Make the prompt of an infill; the call ends with its tokens."""
+        from cowmlx.text import infill  # late: few hosts need it
+
+        model = self.get(handle)
+        self._run(call, model, infill.prompt_steps(model.tokenizer, prefix, suffix))
+
     def model_is_end(self, handle: int, token: int) -> bool:
         """Whether a token ends a generation."""
         return token in self.get(handle).end_tokens
@@ -233,7 +298,8 @@ class Models:
     ) -> None:
         """Render a conversation (JSON texts); the call ends with its tokens."""
         model = self.get(handle)
-        self._run(call, model, read_conversation(model, messages, options).prompt_steps())
+        conversation = read_conversation(model, messages, options, self._runtime.handles)
+        self._run(call, model, prompt_steps(model, conversation))
 
     @keeps_call
     def model_embed(
@@ -245,12 +311,12 @@ class Models:
         model = self.get(handle)
         model.require_one_machine("model_embed")
         model.read_weights()
-        params = EmbeddingParams(fields)
+        params = EmbeddingParams(fields, model)
 
-        def steps(hidden: HiddenStates) -> Generator[None, None, mx.array]:
+        def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
             return embed_steps(model, hidden, texts, params)
 
-        self._make_rows(call, model, len(texts), None, steps)
+        self._make_rows(call, model, len(texts), params.width, steps)
 
     @keeps_call
     def model_rank(
@@ -261,34 +327,61 @@ class Models:
 
         model = self.get(handle)
         model.read_weights()
+        model.require_task("rank")
         params = RankParams(fields, model, query)
 
-        def steps(hidden: HiddenStates) -> Generator[None, None, mx.array]:
+        def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
             return rank_steps(model, hidden, documents, params)
 
         labels = len(model.labels) if model.labels is not None else 1
-        self._make_rows(call, model, len(documents), labels, steps)
+        self._make_rows(call, model, len(documents), lambda _: labels, steps)
+
+    @keeps_call
+    def model_classify(self, call: Call, handle: int, text: str) -> None:
+        """Start finding the labels of a text; the call ends with them."""
+        from cowmlx.models.embedding import hidden_states_of
+        from cowmlx.services.classifying import Classifying, classify_steps  # late: few need it
+        from cowmlx.services.embedding import EmbeddingParams
+
+        model = self.get(handle)
+        model.require_one_machine("model_classify")
+        model.require_task("classify")
+        model.read_weights()
+        params = EmbeddingParams({**EMBED, "pooling": constants.POOLING_MEAN}, model)
+        streams = self._runtime.streams
+        stream = streams.take()
+        try:
+            with mx.stream(stream):
+                hidden = None if model.is_encoder else hidden_states_of(model)
+        except BaseException:
+            streams.give_back(stream)
+            raise
+        steps = classify_steps(model, hidden, text, params)
+        unit = Classifying(call, model, steps, stream, lambda: streams.give_back(stream))
+        self._runtime.scheduler.add(unit)
 
     def _make_rows(
         self,
         call: Call,
         model: Model,
         count: int,
-        dims: int | None,
-        steps: Callable[[HiddenStates], Generator[None, None, mx.array]],
+        width_of: Callable[[int], int],
+        steps: Callable[[HiddenStates | None], Generator[None, None, mx.array]],
     ) -> None:
-        """Start making ``count`` rows of ``dims`` numbers, or of a hidden state's where None."""
+        """Start making ``count`` rows, whose width follows from that of a hidden state."""
+        from cowmlx.models.embedding import hidden_states_of
         from cowmlx.services.embedding import TextRows
 
         streams = self._runtime.streams
         stream = streams.take()
         try:
             with mx.stream(stream):
-                hidden = self._hidden_states(model)
+                hidden = None if model.is_encoder else hidden_states_of(model)
+                own: Any = model.network if hidden is None else hidden
+                width = width_of(own.dims)
         except BaseException:
             streams.give_back(stream)
             raise
-        width = hidden.dims if dims is None else dims
         if call.answer_size(count * width, width):
             streams.give_back(stream)
             return
@@ -297,12 +390,6 @@ class Models:
             call, model, steps(hidden), shape, stream, lambda: streams.give_back(stream)
         )
         self._runtime.scheduler.add(unit)
-
-    def _hidden_states(self, model: Model) -> HiddenStates:
-        from cowmlx.models.embedding import HiddenStates
-
-        states: HiddenStates = model.remembered.once("hidden states", lambda: HiddenStates(model))
-        return states
 
 
 def _check_flags(flags: int, **known: int) -> None:
@@ -358,6 +445,7 @@ class Adapters:
 
         model = self._models.get(model_handle)
         model.require_one_machine("adapter_load")
+        model.require_generation("adapter_load")
         stream = self._runtime.streams.take()
         try:
             with mx.stream(stream):
@@ -369,37 +457,3 @@ class Adapters:
     def adapter_free(self, handle: int) -> None:
         """Close an adapter's handle; the contexts that use it keep it."""
         self._runtime.handles.remove(constants.KIND_ADAPTER, handle)
-
-
-def read_conversation(model: Model, messages: str, options: str | None) -> Conversation:
-    """Read a conversation (JSON texts), and render it."""
-    from cowmlx.text.chat_options import Conversation  # late: not every host chats
-
-    if model.chat_template is None:
-        raise Unsupported(
-            "this model has no chat template; write the prompt yourself and use model_tokenize"
-        )
-    parsed_messages = _parse_json("messages_json", messages, list)
-    parsed_options = _parse_json("options_json", options, dict) if options else {}
-    return Conversation(model, parsed_messages, parsed_options)
-
-
-def _parse_json(name: str, text: str, kind: type) -> Any:
-    from cowmlx import json_text
-    from cowmlx.text.chat_messages import json_type
-
-    try:
-        value = json_text.parse(text)
-    except json_text.Malformed as error:
-        raise InvalidArgument(
-            f"{name} is no JSON: {error}", reason="invalid_json", argument=name, **error.place
-        ) from None
-    if not isinstance(value, kind):
-        wanted = "an array" if kind is list else "an object"
-        raise InvalidArgument(
-            f"{name} must be {wanted}, but is {json_type(value)}",
-            reason="wrong_type",
-            argument=name,
-            accepted=wanted,
-        )
-    return value

@@ -7,6 +7,7 @@ import mlx.core as mx
 from cowmlx import json_text
 from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
+from cowmlx.errors import InvalidArgument
 from cowmlx.generated.constants import KIND_PROGRAM
 from cowmlx.programs.checking import text
 from cowmlx.programs.failure import ProgramError, shown
@@ -50,10 +51,25 @@ class Programs:
     @keeps_call
     def program_create(self, call: Call, source: str, params: dict[str, Any]) -> None:
         """Check a program and open it."""
+        if params["fixed"] is not None:
+            raise InvalidArgument(
+                "fixed is for ONNX files: the dimensions of a program are in its JSON",
+                reason="conflict",
+                argument="fixed",
+            )
         is_gpu = self._runtime.streams.device.type == mx.gpu
         self._runtime.scheduler.begin(
             Opening(call, Program.parse_steps(source, is_gpu), self._runtime, self._arrays)
         )
+
+    @keeps_call
+    def program_load(self, call: Call, path: str, params: dict[str, Any]) -> None:
+        """Read the program of a file and open it."""
+        from cowmlx.programs.importing import load_steps  # late: few hosts load programs
+
+        is_gpu = self._runtime.streams.device.type == mx.gpu
+        steps = load_steps(path, params["fixed"], is_gpu)
+        self._runtime.scheduler.begin(Opening(call, steps, self._runtime, self._arrays))
 
     @keeps_call
     def program_derive(self, call: Call, handle: int, spec: str) -> None:

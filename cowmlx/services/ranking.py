@@ -6,9 +6,10 @@ import mlx.core as mx
 
 from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
 from cowmlx.generated import constants
-from cowmlx.models import ranking
+from cowmlx.models import encoding, ranking
 from cowmlx.models.embedding import MAX_BATCH_TOKENS, rows_of
-from cowmlx.models.ranking import rank_prompt
+from cowmlx.models.encoding import EncodedText
+from cowmlx.models.ranking import encoder_prompt, rank_prompt
 from cowmlx.services.embedding import require_known, tokens_of
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from cowmlx.models.embedding import HiddenStates, Pooling
     from cowmlx.models.model import Model
     from cowmlx.models.ranking import RankPrompt
+    from cowmlx.networks.encoders.layers import Texts
 
 
 class RankParams:
@@ -35,12 +37,11 @@ class RankParams:
     """
 
     def __init__(self, fields: dict[str, Any], model: Model, query: str) -> None:
-        self.prompt = rank_prompt(
-            model.tokenizer,
-            fields["prompt"],
-            fields["instruction"],
-            query,
-            pair=model.labels is not None,
+        given = model.tokenizer, fields["prompt"], fields["instruction"], query
+        self.prompt: RankPrompt = (
+            encoder_prompt(*given)
+            if model.is_encoder
+            else rank_prompt(*given, pair=model.labels is not None)
         )
         self.normalize: bool = fields["normalize"]
         self.truncate: bool = fields["truncate"]
@@ -77,7 +78,7 @@ class RankParams:
 
 
 def rank_steps(
-    model: Model, hidden: HiddenStates, documents: list[str], params: RankParams
+    model: Model, hidden: HiddenStates | None, documents: list[str], params: RankParams
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, labels), evaluated, in their order.
 
@@ -89,19 +90,40 @@ def rank_steps(
         documents, lambda index, document: _tokens(model, prompt, index, document, params)
     )
 
+    if hidden is None:
+        return (yield from _scores_of_pairs(model, tokens, params))
+
     def finish(pooling: Pooling) -> mx.array:
-        last = pooling.result(False)
+        last = pooling.result()
         if params.answers is None:
             scores = ranking.scores(model.network, last)
         else:
             chosen = hidden.logits(last)[:, mx.array(params.answers)].astype(mx.float32)
             scores = chosen[:, :1] - chosen[:, 1:]
-        if not params.normalize:
-            return scores
-        return mx.sigmoid(scores) if scores.shape[-1] == 1 else mx.softmax(scores, axis=-1)
+        return ranking.probabilities(scores) if params.normalize else scores
 
     last = constants.POOLING_LAST
     return (yield from rows_of(hidden, tokens, last, params.batch_tokens, finish))
+
+
+def _scores_of_pairs(
+    model: Model, tokens: list[list[int]], params: RankParams
+) -> Generator[None, None, mx.array]:
+    """Yield between pieces of work; return the scores of an encoder's head, evaluated."""
+    network: Any = model.network
+    prompt: Any = params.prompt
+    texts = []
+    for ids in tokens:
+        own, behind = prompt.types
+        count = len(ids) - prompt.front - len(prompt.back)
+        kinds = prompt.fronts + [own] * count + [behind] * len(prompt.back)
+        texts.append(EncodedText(ids, kinds if network.pairs else None))
+
+    def finish(states: mx.array, lengths: Texts) -> mx.array:
+        scores: mx.array = network.head(states, lengths)
+        return ranking.probabilities(scores) if params.normalize else scores
+
+    return (yield from encoding.rows_of(network, texts, params.batch_tokens, finish))
 
 
 def _answer(model: Model, name: str, text: str) -> int:

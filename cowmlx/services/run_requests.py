@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import mlx.core as mx
 
 from cowmlx.arrays import dtypes
@@ -58,6 +60,12 @@ class RunRequest:
     ) -> None:
         self._program: Program = runtime.handles.get(KIND_PROGRAM, handle)  # type: ignore[assignment]
         self._donated = _donated(inputs, params["donate"])
+        if self._program.values and len(inputs) == len(self._program.inputs) - len(
+            self._program.values
+        ):
+            # A run asks an input for its type and value alone.
+            given = [Given(value) for value in self._program.values]
+            inputs.extend(cast("list[Held]", given))
         self._runtime = runtime
         self._arrays = arrays
         self._call = call
@@ -160,6 +168,23 @@ class RunRequest:
             for result, spec in zip(results, specs, strict=True)
         ]
         return Submission(results) if self._call.succeed(held) else None
+
+
+class Given:
+    """An array of a file, in place of one that a host gives.
+
+    Args:
+        value: the array, evaluated.
+    """
+
+    __slots__ = ("dtype", "shape", "value")
+    handle = 0
+    is_computed = True
+
+    def __init__(self, value: mx.array) -> None:
+        self.value = value
+        self.dtype = dtypes.value_of(value.dtype)
+        self.shape = tuple(value.shape)
 
 
 def _numbers(shape: Shape) -> list[int]:

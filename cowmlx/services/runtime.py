@@ -8,17 +8,19 @@ from functools import cache
 
 import mlx.core as mx
 
-from cowmlx import resources
+from cowmlx import memory, resources
 from cowmlx.accelerate import kernels
 from cowmlx.errors import OutOfMemory
 from cowmlx.generated import constants
 from cowmlx.generated.defaults import RUNTIME
 from cowmlx.handles import NOUNS, HandleTable
-from cowmlx.scheduling.lane import Lanes
+from cowmlx.scheduling.lanes import Lanes
 from cowmlx.scheduling.scheduler import Scheduler
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.scheduling.streams import StreamPool, choose_device
+from cowmlx.services.admission import Admission
 from cowmlx.services.device_memory import DeviceMemory
+from cowmlx.text import tokenizer_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.arrays.table import ArrayTable
+    from cowmlx.generation.context import Context
     from cowmlx.generation.outlet import Outlets
+    from cowmlx.services.prompt_cache import PromptCache
 
 MLX_VERSION: str = mx.__version__  # type: ignore[attr-defined]
 
@@ -65,7 +69,16 @@ class Runtime:
         self.threads = 0  # that kernels compute with; 0: as many as there are processors
         self._python_home = ""
         self.device_memory = DeviceMemory(self.streams.device, RUNTIME)
+        self.prompt_cache: PromptCache | None = None  # on disk
+        self.model_memory = 0  # bytes that the weights of all models may take; 0: no bound
         self.memory_is_limited = False  # by the host
+        self.reclaim: Callable[[], None] = lambda: None  # gives back what is kept for later calls
+        # Gives back the cache of an idle context, but not of this one; false if there is none.
+        self.put_to_sleep: Callable[[Context | None], bool] = lambda context: False
+        self.admission = Admission(
+            self, lambda: self.reclaim(), lambda context: self.put_to_sleep(context)
+        )
+        self.lanes.has_room = self.admission.has_room
         self.device_is_lost = False  # so its streams are not used again
 
     def start(self, params: dict[str, Any], python_home: str) -> str:
@@ -81,22 +94,34 @@ class Runtime:
             self.device_is_lost = False
             self.streams = StreamPool(chosen)
             self.lanes = Lanes(self.streams, self.scheduler)
+            self.lanes.has_room = self.admission.has_room
         if chosen.type == mx.cpu:
             mx.disable_compile()  # it would run a compiler, in a folder with a predictable name
         if python_home:  # no other code of this Python has arrays
             mx.set_default_device(chosen)
         resources.start_default_stream()
         resources.start_readers()
+        self.prompt_cache = self._opened_prompt_cache(params)
         self._python_home = python_home
         device_memory.start()
         self.device_memory = device_memory
         self.memory_is_limited = bool(params["memory_limit"])
+        self.model_memory = params["model_memory"]
         self.threads = params["threads"]
         kernels.set_threads(self.threads)
+        tokenizer_cache.CACHE.use(params["cache_dir"] or "")
         started = f"runtime started: mlx {MLX_VERSION} on {self._device_name}, BLAS {self._blas}"
         if self._blas_problem:
             started += f" ({self._blas_problem})"
         return f"{started}, {_kernels_in_use()}" if chosen.type == mx.cpu else started
+
+    def _opened_prompt_cache(self, params: dict[str, Any]) -> PromptCache | None:
+        if params["prompt_cache_dir"] is None:
+            return None
+        from cowmlx.services.prompt_cache import PromptCache  # late: few hosts need it
+
+        folder, capacity = params["prompt_cache_dir"], params["prompt_cache_bytes"]
+        return PromptCache(folder, capacity, self.scheduler)
 
     @property
     def own_python(self) -> bool:
@@ -105,6 +130,7 @@ class Runtime:
 
     def stop(self) -> None:
         """Give mlx its own limits back."""
+        self.prompt_cache = None
         self.device_memory.stop()
 
     def note_memory(self) -> None:
@@ -112,20 +138,36 @@ class Runtime:
         self.arrays.bound_memory(mx.get_memory_limit(), mx.get_active_memory())
 
     def require_room(self, size: int, what: str) -> None:
-        """Make sure that memory may be taken within the runtime's limit.
+        """Make sure that memory may be taken within the runtime's limit, and that it is there.
+
+        What is kept for later calls is given back before a refusal.
 
         Raises:
-            OutOfMemory: it may not.
+            OutOfMemory: it may not, or is not there.
         """
         self.note_memory()
-        used, limit = self.arrays.memory_in_use(), mx.get_memory_limit()
-        if size > limit - used:
-            raise OutOfMemory(
-                f"{what} needs {size} bytes of memory, and there are fewer; {used} of at most "
-                f"{limit}, runtime_params.memory_limit, are in use",
-                needed=size,
-                limit=limit,
-            )
+        limit = mx.get_memory_limit()
+        if size > limit - self.arrays.memory_in_use():
+            self.reclaim()
+        while size > limit - (used := self.arrays.memory_in_use()):
+            if not self.put_to_sleep(None):
+                raise OutOfMemory(
+                    f"{what} needs {size} bytes of memory, and there are fewer; {used} of at most "
+                    f"{limit}, runtime_params.memory_limit, are in use",
+                    needed=size,
+                    available=max(0, limit - used),
+                    limit=limit,
+                )
+            self.note_memory()
+        self.admission.require(size, what)
+
+    def limits(self) -> list[memory.Room]:
+        """Return what the host's limit leaves; nothing without one."""
+        if not self.memory_is_limited:
+            return []
+        self.note_memory()
+        left = mx.get_memory_limit() - self.arrays.memory_in_use()
+        return [memory.limit(left, "runtime_params.memory_limit")]
 
     def abandon(self, error: BaseException, subject: object = None) -> None:
         """End the calls of long work with an error: all, or those that work on ``subject``."""
@@ -150,6 +192,7 @@ class Runtime:
             "blas": self._blas,
             "blas_problem": self._blas_problem,
             "kernels": kernels.info(),
+            "cache_dir": tokenizer_cache.CACHE.info(),
             **_mlx_lm(),
             "memory": {
                 "active": mx.get_active_memory(),
@@ -157,6 +200,7 @@ class Runtime:
                 "peak": mx.get_peak_memory(),
                 **self.device_memory.limits(),
             },
+            "prompt_cache": None if self.prompt_cache is None else self.prompt_cache.info(),
             "handles": {
                 **{noun: len(self.handles.handles(kind)) for kind, noun in NOUNS.items()},
                 "array": self.arrays.count(),

@@ -1,4 +1,4 @@
-"""Long work on contexts, which let no call in meanwhile: they are saved, loaded, given a prompt."""
+"""Saves contexts to files and arrays, and loads them from there."""
 
 from __future__ import annotations
 
@@ -8,85 +8,29 @@ import mlx.core as mx
 
 from cowmlx import json_text
 from cowmlx.cache import disk
-from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.layer_state import Mismatch, leaves
-from cowmlx.cache.sequence import Snapshot
-from cowmlx.errors import BadFormat, Canceled, ContextFull, Unsupported
-from cowmlx.generation.waiters import BeginWaiter
+from cowmlx.cache.sequence import Sequence, Snapshot
+from cowmlx.errors import BadFormat, BadState, ContextFull, Unsupported
+from cowmlx.generation.pace import pace_of
 from cowmlx.models import fingerprint
-from cowmlx.scheduling.stepped import SteppedCall
+from cowmlx.models.embedded import require_table
+from cowmlx.models.images import ImagePosition, ImageStore, saved_images, with_saved_images
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from cowmlx.cache.disk_reader import Reader
     from cowmlx.cache.layer_state import Template
-    from cowmlx.call import Call
+    from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
+    from cowmlx.models.model import Model
+
+    Parts = tuple[dict[str, str], dict[str, mx.array]]
 
 _TOKENS = "tokens"
 _LAYERS = "layers."
-
-
-class Transfer(SteppedCall):
-    """Runs a save or a load; its context lets no call in meanwhile.
-
-    Args:
-        call: ends with the transfer.
-        context: that is saved or loaded.
-        steps: does the work; when closed early it leaves everything as it was. Returns tokens
-            that the context is to process yet, if any.
-    """
-
-    def __init__(
-        self,
-        call: Call,
-        context: Context,
-        steps: Generator[None, None, list[int] | None],
-    ) -> None:
-        super().__init__(call, steps, context.stream(), context)
-        self._context = context
-        self.priority = context.priority
-        context.occupy()
-
-    def _broken_off(self) -> Canceled | None:
-        if self._context.cancel_epoch() == self._call.cancel_epoch:
-            return None
-        return Canceled("the context was cancelled; nothing was changed")
-
-    def _release(self) -> None:
-        self._context.release()
-
-    def _succeed(self, result: Any) -> None:
-        if result and not self._context.trim(result, self._call.cancel_epoch):
-            self._context.wait(BeginWaiter(self._call))
-        else:
-            self._call.succeed()
-
-
-class PromptTokenizing(Transfer):
-    """Tokenizes the prompt of a chat; its context lets no call in meanwhile.
-
-    Args:
-        call: continues with the chat.
-        context: that the chat is on.
-        steps: return the prompt's tokens.
-        begin: starts the generation; what it raises ends the call.
-    """
-
-    def __init__(
-        self,
-        call: Call,
-        context: Context,
-        steps: Generator[None, None, Any],
-        begin: Callable[[Any], None],
-    ) -> None:
-        super().__init__(call, context, steps)
-        self._begin = begin
-
-    def _succeed(self, result: Any) -> None:
-        self._begin(result)
 
 
 def save(context: Context, path: str) -> Generator[None, None, None]:
@@ -95,46 +39,136 @@ def save(context: Context, path: str) -> Generator[None, None, None]:
     Raises:
         BadState: the layers hold a token that the host has not taken, and cannot drop it.
     """
-    on_ranks = context.model.split is not None  # they have the layers: the tokens are saved alone
-    held = Snapshot(context.tokens(), []) if on_ranks else context.snapshot()
-    return _save(context, held, path)
+    return _write(_held(context), context, path)
 
 
-def _save(context: Context, snapshot: Snapshot, path: str) -> Generator[None, None, None]:
-    """Write a snapshot.
+def _write(
+    parts: Generator[None, None, Parts], context: Context, path: str
+) -> Generator[None, None, None]:
+    metadata, arrays = yield from parts
+    yield from disk.write(path, metadata, arrays)
+
+
+def save_array(
+    context: Context, require_room: Callable[[int, str], None]
+) -> Generator[None, None, mx.array]:
+    """Return the steps that return what a context holds now, as bytes of a file.
+
+    Args:
+        context: to save.
+        require_room: raises if there is no memory for some bytes.
 
     Raises:
-        NotFound, InputOutput: the file cannot be written.
+        BadState: the layers hold a token that the host has not taken, and cannot drop it.
+    """
+    return _gather(_held(context), require_room)
+
+
+def _gather(
+    parts: Generator[None, None, Parts], require_room: Callable[[int, str], None]
+) -> Generator[None, None, mx.array]:
+    metadata, arrays = yield from parts
+    require_room(sum(array.nbytes for array in arrays.values()), "the saved context")
+    return (yield from disk.to_memory(metadata, arrays))
+
+
+def _held(context: Context) -> Generator[None, None, Parts]:
+    """Return the steps that return the metadata and arrays of what a context holds now.
+
+    Raises:
+        BadState: the layers hold a token that the host has not taken, and cannot drop it.
+    """
+    if any(token < 0 and not isinstance(token, ImagePosition) for token in context.tokens()):
+        raise Unsupported(
+            "the context holds rows of embeddings, which a file has no place for; save it before "
+            "context_begin_embeddings, or trim them",
+            argument="context",
+        )
+    if not context.sequence.has_layers:
+        if min(context.tokens(), default=0) < 0:
+            raise BadState(
+                "the state of the context's images was dropped, as the model slept or memory was "
+                "short; begin with its tokens first"
+            )
+        return _filled(context)
+    on_ranks = context.model.split is not None  # they have the layers: the tokens are saved alone
+    held = Snapshot(context.tokens(), []) if on_ranks else context.snapshot()
+    return _parts(context, held)
+
+
+def _filled(context: Context) -> Generator[None, None, Parts]:
+    """Process the tokens again, whose state was dropped as the model fell asleep."""
+    model, tokens = context.model, context.tokens()
+    yield from model.read_steps()
+    sequence = Sequence(model.network, context.sequence.make_layers)
+    while len(sequence.tokens) < len(tokens):
+        held = len(sequence.tokens)
+        chunk = tokens[held : held + pace_of(model).size(held)]
+        sequence.forward(mx.array(chunk, mx.int32))
+        sequence.append(chunk)
+        mx.eval(sequence.state)
+        yield
+    filled = sequence.snapshot()
+    assert filled is not None
+    context.sequence.restore(filled)
+    return (yield from _parts(context, filled))
+
+
+def _parts(context: Context, snapshot: Snapshot) -> Generator[None, None, Parts]:
+    """Return the metadata and the arrays of a snapshot.
+
+    Raises:
         Unsupported: a load could not make sense of the model's caches.
     """
-    key = yield from _key(context)
+    key = yield from key_of(context.model, context.params.kv)
+    template = context.sequence.template() if snapshot.layers else None
+    return parts_of(snapshot, key, template, context.model.architecture)
+
+
+def parts_of(
+    snapshot: Snapshot, key: dict[str, str], template: Template | None, architecture: str
+) -> Parts:
+    """Return the metadata and the arrays of a file with a snapshot.
+
+    Args:
+        snapshot: to save.
+        key: what must be the same where it is loaded.
+        template: of the layers; None without layers.
+        architecture: of the model.
+
+    Raises:
+        Unsupported: a load could not make sense of the model's caches.
+    """
     found = leaves(snapshot.layers)
-    kinds: list[Any] = []
-    if snapshot.layers:
-        template = context.sequence.template()
-        kinds = template.kinds
+    if template is not None:
         try:
             template.check(found, len(snapshot.tokens))
         except Mismatch as mismatch:
             raise Unsupported(
-                f"the cache of a {context.model.architecture} model cannot be saved: {mismatch}",
-                value=context.model.architecture,
+                f"the cache of a {architecture} model cannot be saved: {mismatch}",
+                value=architecture,
             ) from None
     arrays = {where: leaf for where, leaf in found.items() if isinstance(leaf, mx.array)}
     scalars = {where: leaf for where, leaf in found.items() if where not in arrays}
     metadata = {
         **key,
         "tokens": str(len(snapshot.tokens)),
-        "layers": json.dumps(kinds),
+        "layers": json.dumps(template.kinds if template is not None else []),
         "scalars": json.dumps(scalars),
     }
-    tensors = {_TOKENS: mx.array(snapshot.tokens, mx.int32)}
+    if images := saved_images(snapshot.tokens):
+        metadata["images"] = json.dumps(images)
+    tensors = {_TOKENS: mx.array([max(token, -1) for token in snapshot.tokens], mx.int32)}
     tensors |= {_LAYERS + where: array for where, array in arrays.items()}
-    yield from disk.write(path, metadata, tensors)
+    return metadata, tensors
 
 
-def load(context: Context, path: str) -> Generator[None, None, list[int] | None]:
+def load(context: Context, opened: Callable[[], Reader]) -> Generator[None, None, list[int] | None]:
     """Make a context hold what a file says; its last step alone changes it.
+
+    Args:
+        context: to load.
+        opened: opens the file.
 
     Returns:
         the tokens, if they have to be processed for that.
@@ -144,38 +178,83 @@ def load(context: Context, path: str) -> Generator[None, None, list[int] | None]
         BadFormat: it is damaged, or was saved with something else.
         ContextFull: it holds too many tokens.
     """
-    reader = Reader(path)
+    model = context.model
+    on_ranks = model.split is not None
+    reader = opened()
     try:
-        key = yield from _key(context)
-        _check_key(reader, key)
-        described = _described(reader)
-        length = _length(reader, context)
-        on_ranks = context.model.split is not None
-        template = context.sequence.template() if length and not on_ranks else None
-        try:
-            _check_layers(reader, template, described, length)
-        except Mismatch as mismatch:
-            raise reader.bad(str(mismatch)) from None
-        yield
-        arrays = yield from reader.read()
+        key = yield from key_of(model, context.params.kv)
+        most = context.params.max_tokens
+        template = None if on_ranks else context.sequence.template
+        snapshot = yield from read(reader, key, template, model.vocabulary_size, most, model)
     finally:
         reader.close()
-    tokens: list[int] = arrays.pop(_TOKENS).tolist()  # type: ignore[assignment]
-    size = context.model.vocabulary_size
-    if tokens and not 0 <= min(tokens) <= max(tokens) < size:
-        raise reader.bad(f"it has tokens outside the vocabulary of {size}")
-    if tokens and on_ranks:
-        return tokens
-    filled = {name.removeprefix(_LAYERS): array for name, array in arrays.items()}
-    layers = template.fill({**described, **filled}) if template is not None else []
-    context.restore(Snapshot(tokens, layers))
+    if snapshot.tokens and on_ranks:
+        return snapshot.tokens
+    context.restore(snapshot)
     return None
 
 
-def _key(context: Context) -> Generator[None, None, dict[str, str]]:
+def read(
+    reader: Reader,
+    key: dict[str, str],
+    template_of: Callable[[], Template] | None,
+    vocabulary_size: int,
+    most: int,
+    model: Model | None = None,
+) -> Generator[None, None, Snapshot]:
+    """Read a file's snapshot.
+
+    Args:
+        reader: of the file.
+        key: that it must have.
+        template_of: returns the template of the layers; None: it has none.
+        vocabulary_size: of the model.
+        most: tokens that are accepted.
+        model: whose images the file may name; None: it may name none.
+
+    Raises:
+        InputOutput: the file is unreadable.
+        BadFormat: it is damaged, or was saved with something else.
+        ContextFull: it holds too many tokens.
+    """
+    _check_key(reader, key)
+    described = _described(reader)
+    length = _length(reader, most)
+    template = template_of() if length and template_of is not None else None
+    try:
+        _check_layers(reader, template, described, length)
+    except Mismatch as mismatch:
+        raise reader.bad(str(mismatch)) from None
+    yield
+    arrays = yield from reader.read()
+    tokens: list[int] = arrays.pop(_TOKENS).tolist()  # type: ignore[assignment]
+    plain, saved = tokens, reader.metadata.get("images")
+    if saved is not None and model is not None:
+        plain = [token for token in tokens if token != -1]
+        tokens = yield from _with_images(reader, tokens, model)
+    if plain and not 0 <= min(plain) <= max(plain) < vocabulary_size:
+        raise reader.bad(f"it has tokens outside the vocabulary of {vocabulary_size}")
+    filled = {name.removeprefix(_LAYERS): array for name, array in arrays.items()}
+    return Snapshot(tokens, template.fill({**described, **filled}) if template is not None else [])
+
+
+def _with_images(
+    reader: Reader, tokens: list[int], model: Model
+) -> Generator[None, None, list[int]]:
+    """Return a file's tokens with the images that it names."""
+    yield from model.read_steps()
+    made = None
+    if isinstance(model.images, ImageStore):
+        saved = _parsed(reader, "images", list)
+        made = with_saved_images(tokens, saved, model.images, require_table(model))
+    if made is None:
+        raise reader.bad("it has images that this model does not see so")
+    return made
+
+
+def key_of(model: Model, kv: KVQuantization) -> Generator[None, None, dict[str, str]]:
     """Return what must be the same where a file is saved and where it is loaded."""
-    own = yield from fingerprint.compute(context.model)
-    kv = context.params.kv
+    own = yield from fingerprint.compute(model)
     return {
         "model": own.model,
         "tokenizer": own.tokenizer,
@@ -231,7 +310,7 @@ def _parsed(reader: Reader, name: str, kind: type) -> Any:
     return value
 
 
-def _length(reader: Reader, context: Context) -> int:
+def _length(reader: Reader, most: int) -> int:
     """Return how many tokens a file holds."""
     info = reader.arrays.get(_TOKENS)
     if info is None or info.dtype != mx.int32 or len(info.shape) != 1:
@@ -239,13 +318,12 @@ def _length(reader: Reader, context: Context) -> int:
     (length,) = info.shape
     if reader.metadata.get("tokens") != str(length):
         raise reader.bad(f"it has {length} tokens and says something else")
-    if length > context.params.max_tokens:
+    if length > most:
         raise ContextFull(
-            f"{reader.path} holds {length} tokens, but this context holds "
-            f"{context.params.max_tokens}",
+            f"{reader.path} holds {length} tokens, but this context holds {most}",
             file=reader.path,
             needed=length,
-            available=context.params.max_tokens,
+            available=most,
         )
     return length
 

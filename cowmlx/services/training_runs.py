@@ -28,11 +28,9 @@ SHARE = 0.1
 """A training's part of the time while others never pause."""
 PATIENCE = 0.02
 """Seconds without turns of others that count as a pause."""
-# Micro-batches of so many seconds are waited for; during longer ones others have their turns.
-_SHORT = 0.004
-# When to look whether a micro-batch is computed: after a part of the last one's time, then after
-# parts of the elapsed time, within bounds in seconds.
-_FIRST_LOOK, _LOOK, _MIN_LOOK, _MAX_LOOK = 1 / 2, 1 / 32, 5e-5, 5e-3
+# Micro-batches of so many seconds are started whole and waited for; longer ones are computed in
+# parts of some milliseconds, between which others have their turns.
+_SHORT = 0.016
 _OPTIONS = ("seed", "clip_value", "clip_norm", "micro_batch", "skip_non_finite")
 
 
@@ -143,69 +141,79 @@ class TrainingRun(SteppedCall):
         self._is_canceled = is_canceled
         self._computing: Computation | None = None
         self._error: Exception | None = None
-        self._began = self._look = 0.0
-        self._length = inf  # of the last turn, until what it began was computed
+        self._began = 0.0
+        self._took = inf  # seconds of the last micro-batch
+        self._spent = 0.0  # seconds of this one so far
+        self._is_whole = False  # whether what is computed was started whole
         self.due = -inf
         trainee.run = self
 
     @property
     def wakes(self) -> float:
         """When it may want a turn without a request."""
-        if self._computing is not None:
-            return self._look
-        return -inf if self._call.ready else inf
+        return -inf if self._computing is not None or self._call.ready else inf
 
     def turn(self) -> bool:
-        """Do one step; false if there is none now."""
-        if not self._is_computed:
-            return self._is_broken_off() and super().turn()
+        """Do one step, or compute some milliseconds of it; false if there is none now."""
+        if self._computing is not None and not self._is_broken_off():
+            if self._is_whole:
+                if not self._looked():
+                    return False
+            elif not self._advanced():
+                return True
         self._began = perf_counter()
         if self._error is not None:
             self.abandon(self._error)
             return True
         worked = super().turn()
-        if worked and self._computing is None:
+        if worked and not (self._is_whole and self._computing is not None):
             self._rest()
         return worked
 
     def block(self) -> bool:
-        """Wait for what is computed, if that is short or the first of all, and go on."""
-        if self._computing is None or _SHORT < self._length < inf:
+        """Wait for a short micro-batch, and go on."""
+        if self._computing is None or not self._is_whole:
             return False
-        if self._length <= _SHORT:
-            self._computing = None  # the step waits for it
-        elif self._computing.advance(waits=True):
-            self._look = -inf
-        else:
-            return True
+        self._computing.finish()
         return self.turn()
 
     def attend(self) -> None:
-        """End if the host asks for it; look whether the micro-batch is computed."""
+        """End if the host asks for it; look whether a short micro-batch is computed."""
         super().attend()
-        if not self.finished:
-            _ = self._is_computed
+        if not self.finished and self._computing is not None and self._is_whole:
+            self._looked()
 
-    @property
-    def _is_computed(self) -> bool:
-        if self._computing is None:
-            return True
-        now = perf_counter()
-        if now < self._look:
-            return False
+    def _looked(self) -> bool:
+        """Return whether a micro-batch that was started whole is computed."""
+        assert self._computing is not None
         if not self._computing.advance():
-            self._look = now + min(max(_LOOK * (now - self._began), _MIN_LOOK), _MAX_LOOK)
             return False
-        self._error = self._computing.error
-        self._computing = None
+        self._end_computing(perf_counter() - self._began)
         self._rest()
         return True
+
+    def _advanced(self) -> bool:
+        """Compute a micro-batch for some milliseconds; return whether all of it is."""
+        assert self._computing is not None
+        self._began = perf_counter()
+        is_computed = self._computing.advance(waits=True)
+        self._spent += perf_counter() - self._began
+        if is_computed:
+            self._end_computing(self._spent)
+        else:
+            self._rest()
+        return is_computed
+
+    def _end_computing(self, seconds: float) -> None:
+        assert self._computing is not None
+        self._error = self._computing.error
+        self._computing = None
+        self._took = seconds
 
     def _rest(self) -> None:
         """Leave others their part of the time."""
         now = perf_counter()
-        self._length = now - self._began
-        self.due = now + self._length * (1 / SHARE - 1)
+        self.due = now + (now - self._began) * (1 / SHARE - 1)
 
     def _is_broken_off(self) -> bool:
         return self._call.refused or self._is_canceled()
@@ -226,9 +234,13 @@ class TrainingRun(SteppedCall):
     def _receive(self, value: Any) -> None:
         if isinstance(value, list | Computation):
             self._computing = value if isinstance(value, Computation) else Computation(value)
-            self.due = inf
-            expected = self._length if self._length < inf else 0.0
-            self._look = perf_counter() + _FIRST_LOOK * expected
+            self._is_whole = isinstance(value, list) and self._took <= _SHORT
+            if self._is_whole:
+                self.due = inf
+                self._computing.start()
+            else:
+                self._computing.advance()
+            self._spent = perf_counter() - self._began
         elif isinstance(value, Report):
             self._call.post_training(value)
         elif isinstance(value, Request):

@@ -91,7 +91,7 @@ class Trainings:
         from cowmlx.services import language_trainings as language  # late: few hosts need it
 
         model = self._models.get(handle)
-        steps = language.make(model, params, settings_of(params))
+        steps = language.make(model, params, settings_of(params), self._arrays.require_room)
         making = Making(call, model, steps, self._runtime.streams, self._open)
         self._runtime.scheduler.add(making)
 

@@ -25,6 +25,8 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 # Types of content parts, and keys of messages, that a network of text cannot see or hear.
 _MEDIA = ("image", "audio", "video")
 
+_CALL_FORM = 'a tool call is {"type": "function", "function": {"name": ..., "arguments": {...}}}'
+
 
 def json_type(value: object) -> str:
     """Return what a value parsed from JSON is, in JSON's words."""
@@ -53,8 +55,12 @@ def _text_only(where: str, stated: str, value: str | None = None) -> Unsupported
     return Unsupported(f"{where}{stated} this model takes text only", argument=where, value=value)
 
 
-def check(messages: object) -> list[dict[str, Any]]:
+def check(messages: object, *, takes_images: bool = False) -> list[dict[str, Any]]:
     """Check messages and drop what is null in them.
+
+    Args:
+        messages: to check.
+        takes_images: whether parts may be images.
 
     Raises:
         InvalidArgument: malformed; the message names index and key.
@@ -77,23 +83,47 @@ def check(messages: object) -> list[dict[str, Any]]:
             raise InvalidArgument(
                 f"{where}.content is missing", reason="missing", argument=f"{where}.content"
             )
-        if content is not None and not isinstance(content, (str, list, dict)):
+        # A tool's result, and messages of roles of the model's own, may be objects.
+        forms = (str, list) if role in ("system", "user", "assistant") else (str, list, dict)
+        if content is not None and not isinstance(content, forms):
             raise wrong_type(f"{where}.content", "a string or an array of parts", content)
         if isinstance(content, list) and role != "tool":
-            _check_parts(f"{where}.content", content)
+            _check_parts(f"{where}.content", content, takes_images)
+        _check_calls(f"{where}.tool_calls", message.get("tool_calls"))
         for key in message:
             if key.removesuffix("s") in _MEDIA and message[key]:
                 raise _text_only(f"{where}.{key}", ":")
     return [{key: value for key, value in m.items() if value is not None} for m in messages]
 
 
-def _check_parts(where: str, content: list[Any]) -> None:
+def _check_parts(where: str, content: list[Any], takes_images: bool) -> None:
     for number, part in enumerate(content):
-        if not isinstance(part, (dict, str)):
+        if isinstance(part, str):
+            continue
+        if not isinstance(part, dict):
             raise wrong_type(f"{where}[{number}]", "an object", part)
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind = part.get("type")
+        if takes_images and kind == "image":
+            continue
         if isinstance(kind, str) and any(medium in kind for medium in _MEDIA):
             raise _text_only(f"{where}[{number}].type", f" is {kind!r}, but", kind)
+        if kind == "text" and not isinstance(part.get("text"), str):
+            raise wrong_type(f"{where}[{number}].text", "a string")
+
+
+def _check_calls(where: str, calls: object) -> None:
+    """Check the tool calls of a message: functions, each with its name and arguments."""
+    for number, call in enumerate(check_objects(where, calls) or ()):
+        inside = f"{where}[{number}]"
+        function: Any = call
+        if "function" in call:
+            inside, function = f"{inside}.function", call["function"]
+            if not isinstance(function, dict):
+                raise wrong_type(inside, "an object", function)
+        if not isinstance(function.get("name"), str) or not function["name"]:
+            raise wrong_type(f"{inside}.name", f"a non-empty string; {_CALL_FORM}")
+        if not isinstance(function.get("arguments"), dict | str):
+            raise wrong_type(f"{inside}.arguments", f"an object, or its JSON; {_CALL_FORM}")
 
 
 def check_objects(name: str, value: object) -> list[Any] | None:
@@ -159,7 +189,7 @@ def cut_continuation(text: str, final: str) -> str:
     return kept if text.startswith(_CONTINUE, at) else kept.rstrip()
 
 
-KEY, ROLE, PART, PART_KEY = "key", "role", "part", "part key"
+KEY, ROLE, PART, PART_KEY, RESULT = "key", "role", "part", "part key", "result"
 
 # Keys and roles of the usual form of a conversation, which models of all kinds are given: templates
 # may leave out names, ids, earlier reasoning and calls.
@@ -178,7 +208,7 @@ def doubts(messages: list[dict[str, Any]], names: frozenset[str]) -> dict[Label,
     """
     reasons: dict[Label, str] = {}
     for index, message in enumerate(messages):
-        for label, where in _labels(message):
+        for label, where in _labels(index, message):
             if label[1] not in names:
                 reasons.setdefault(label, f"messages[{index}]{where}")
     return reasons
@@ -187,17 +217,21 @@ def doubts(messages: list[dict[str, Any]], names: frozenset[str]) -> dict[Label,
 def without(messages: list[dict[str, Any]], labels: frozenset[Label]) -> list[dict[str, Any]]:
     """Return messages without some of their parts."""
     return [
-        _without(message, labels) for message in messages if (ROLE, message["role"]) not in labels
+        _without(index, message, labels)
+        for index, message in enumerate(messages)
+        if (ROLE, message["role"]) not in labels
     ]
 
 
-def _labels(message: dict[str, Any]) -> Iterator[tuple[Label, str]]:
+def _labels(index: int, message: dict[str, Any]) -> Iterator[tuple[Label, str]]:
     """The parts of a message that are not of the usual form."""
     if message["role"] not in _ROLES:
         yield (ROLE, message["role"]), ".role"
     for key, value in message.items():
         if key not in KEYS and value not in _EMPTY:
             yield (KEY, key), f".{key}"
+    if message.get("content") and _is_result(message):
+        yield _result_label(index, message), ".content"
     for number, part in _parts(message):
         if _kind(part) != "text":
             yield (PART, _kind(part)), f".content[{number}]"
@@ -206,8 +240,15 @@ def _labels(message: dict[str, Any]) -> Iterator[tuple[Label, str]]:
                 yield (PART_KEY, key), f".content[{number}].{key}"
 
 
-def _without(message: dict[str, Any], labels: frozenset[Label]) -> dict[str, Any]:
+def _result_label(index: int, message: dict[str, Any]) -> Label:
+    """The label of a result, with the place of its message: a template may read another alone."""
+    return f"{RESULT} {index}", json_type(message["content"])
+
+
+def _without(index: int, message: dict[str, Any], labels: frozenset[Label]) -> dict[str, Any]:
     kept = {key: value for key, value in message.items() if (KEY, key) not in labels}
+    if _is_result(message) and _result_label(index, message) in labels:
+        kept["content"] = ""
     if parts := _parts(message):
         kept["content"] = [
             {key: part[key] for key in part if (PART_KEY, key) not in labels}
@@ -217,6 +258,11 @@ def _without(message: dict[str, Any], labels: frozenset[Label]) -> dict[str, Any
             if (PART, _kind(part)) not in labels
         ]
     return kept
+
+
+def _is_result(message: dict[str, Any]) -> bool:
+    """Whether the content is an object, or a list of a tool's."""
+    return isinstance(message.get("content"), dict | list) and not _parts(message)
 
 
 def _parts(message: dict[str, Any]) -> list[tuple[int, Any]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from cowmlx.errors import InvalidArgument
+from typing import NamedTuple
+
+from cowmlx.errors import InvalidArgument, OutOfRange
 from cowmlx.text.chat_messages import check_objects, json_type, wrong_type
+from cowmlx.text.image_places import filled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.models.model import Model
+    from cowmlx.text.image_places import Written
 
 # Read by this library; every other option is a variable of the model's template.
 OPTIONS = (
@@ -21,6 +25,8 @@ OPTIONS = (
     "continue_final_message",
     "parse_special",
     "enable_thinking",
+    "thinking_tokens",
+    "thinking_end_text",
 )
 _SWITCHES = ("add_generation_prompt", "continue_final_message", "parse_special", "enable_thinking")
 _CHOICES = ("auto", "none", "required")
@@ -39,6 +45,7 @@ class ChatOptions:
         choice: "auto", "none" or "required".
         tool: the name of the tool that is to be called, or None for any.
         enable_thinking: None if it was not given.
+        thinking_tokens, thinking_end_text: these options of the generation; None if not given.
 
     Raises:
         InvalidArgument: an option is of another type, or options contradict each other.
@@ -50,6 +57,11 @@ class ChatOptions:
         check_switches(options)
         self.tools = check_tools(options.get("tools"))
         self.enable_thinking: bool | None = options.get("enable_thinking")
+        self.thinking_tokens: int | None = _thinking_tokens(options.get("thinking_tokens"))
+        self.thinking_end_text: str | None = options.get("thinking_end_text")
+        if not isinstance(self.thinking_end_text, str | None) or self.thinking_end_text == "":
+            given = self.thinking_end_text
+            raise wrong_type("thinking_end_text", "a string that is not empty", given)
         self.choice, self.tool = _tool_choice(options.get("tool_choice"))
         if self.choice == "none":
             self.template["tools"] = None
@@ -201,6 +213,17 @@ def check_tools(value: object) -> list[Any] | None:
     return tools
 
 
+def _thinking_tokens(value: object) -> int | None:
+    """Return the bound on the model's thinking."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong_type("thinking_tokens", "a whole number", value)
+    if value < -1:
+        raise OutOfRange("thinking_tokens", value, "at least 0, or -1")
+    return value
+
+
 def _tool_choice(value: object) -> tuple[str, str | None]:
     """Return what is chosen, and which tool."""
     if value is None:
@@ -238,8 +261,28 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+class Pictures(NamedTuple):
+    """The images in a conversation.
+
+    Attributes:
+        written: how a prompt of the model has them.
+        ids: the hosts' ids of the positions of each.
+        kept: what lives as long as the prompt is made.
+    """
+
+    written: Written
+    ids: list[list[int]]
+    kept: object
+
+
 class Conversation:
     """Messages and options for a model's chat template.
+
+    Args:
+        model: that answers.
+        messages: the messages.
+        options: as hosts give them.
+        images: those in the messages; None for a model that takes none.
 
     Attributes:
         prompt: the tokens, once :meth:`prompt_steps` are done.
@@ -249,7 +292,13 @@ class Conversation:
         InvalidArgument: an option is malformed, or has no effect.
     """
 
-    def __init__(self, model: Model, messages: list[Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        messages: list[Any],
+        options: dict[str, Any],
+        images: Pictures | None = None,
+    ) -> None:
         template = model.chat_template
         assert template is not None
         self.options = ChatOptions(options)
@@ -270,6 +319,7 @@ class Conversation:
             )
         self._model = model
         self._messages = messages
+        self._images = images
         self.prompt: list[int] = []
 
     def prompt_steps(self) -> Generator[None, None, list[int]]:
@@ -280,9 +330,13 @@ class Conversation:
         """
         model, template = self._model, self._model.chat_template
         assert template is not None
+        images = self._images
+        written = None if images is None else images.written
         prompt = yield from template.prompt_steps(
-            model.tokenizer, self._messages, self.options.template
+            model.tokenizer, self._messages, self.options.template, written
         )
+        if images is not None:
+            prompt = filled(prompt, images.written, images.ids)
         if self.options.enable_thinking is False and self.options.asks_for_answer:
             prompt = model.chat_format.without_thinking(
                 prompt, model.end_tokens, model.tokenizer, asked=self._switched

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
+    from cowmlx.text.image_places import Written
     from cowmlx.text.template_engine import Program
     from cowmlx.text.tokenizer import Tokenizer
 
@@ -153,9 +154,15 @@ class ChatTemplate:
         return finished(self.prompt_steps(tokenizer, messages, options))
 
     def prompt_steps(
-        self, tokenizer: Tokenizer, messages: list[dict[str, Any]], options: dict[str, Any]
+        self,
+        tokenizer: Tokenizer,
+        messages: list[dict[str, Any]],
+        options: dict[str, Any],
+        images: Written | None = None,
     ) -> Generator[None, None, list[int]]:
         """Render messages to tokens, yielding between the parts of a long text.
+
+        With ``images`` parts may be images: each has one token of that in its place.
 
         The template's special tokens are parsed. Their text inside messages that are not the
         assistant's, inside tools, documents and variables stays text unless the option
@@ -166,8 +173,10 @@ class ChatTemplate:
             InvalidArgument, BadFormat: as :meth:`render`.
         """
         chat_options.check_switches(options)
-        plain = chat_messages.check(messages)
+        plain = chat_messages.check(messages, takes_images=images is not None)
         yield from self._refuse_unread(plain, options)
+        if images is not None:
+            return (yield from self._with_images(tokenizer, plain, options, images))
         pattern = None if options.get("parse_special") else self._control(tokenizer, options)
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
         foreign = [message for message in plain if message["role"] != "assistant"]
@@ -177,6 +186,24 @@ class ChatTemplate:
             return (yield from encode_marked(tokenizer, self._render(kept, variables)))
         text = self._render(plain, options)
         return (yield from tokenizer.encode_steps(text, add_special=False, parse_special=True))
+
+    def _with_images(
+        self,
+        tokenizer: Tokenizer,
+        messages: list[dict[str, Any]],
+        options: dict[str, Any],
+        images: Written,
+    ) -> Generator[None, None, list[int]]:
+        """Render messages with images; the texts of their tokens are guarded in all messages."""
+        own = pattern_of(list(images.guarded))
+        pattern = own if options.get("parse_special") else self._control(tokenizer, options)
+        assert own is not None and pattern is not None
+        guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
+        kept = [marked(m, own if m["role"] == "assistant" else pattern) for m in messages]
+        text = self._render(kept, {**options, **marked(guarded, pattern)})
+        pieces = _ENCLOSED.split(text)
+        pieces[::2] = [piece.replace(images.marker, images.text) for piece in pieces[::2]]
+        return (yield from encode_marked(tokenizer, "".join(pieces)))
 
     def _refuse_unread(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
@@ -199,8 +226,10 @@ class ChatTemplate:
         for group in groups:
             yield
             if self._reads(messages, frozenset(group), options, whole):
+                # Results are tried each time: a template may read those of some messages.
                 if len(self._read) < _MAX_READ:
-                    self._read.update((source, label) for label in group)
+                    read = [one for one in group if not one[0].startswith(chat_messages.RESULT)]
+                    self._read.update((source, label) for label in read)
                 continue
             where, (kind, name) = doubts[group[0]], group[0]
             known = chat_messages.KEYS if kind == chat_messages.KEY else ()
@@ -335,13 +364,15 @@ def _said(kind: str, name: str) -> str:
     """Return what a part is, where its place does not say it."""
     if kind == chat_messages.ROLE:
         return f" {name!r}"
-    return f" ({name})" if kind == chat_messages.PART else ""
+    shown = kind == chat_messages.PART or kind.startswith(chat_messages.RESULT)
+    return f" ({name})" if shown else ""
 
 
 # Around special-token text that is to stay text. Private use characters: no tokenizer has them
 # in a special token, and they are taken out of messages, as is what marks a continuation.
 _OPEN, _CLOSE = "\U000f0000", "\U000f0001"
 _MARKS = re.compile("[\U000f0000-\U000f0003]")
+_ENCLOSED = re.compile(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})")
 _COST = 32  # characters that could be encoded while a piece is begun
 
 
@@ -381,7 +412,7 @@ def encode_marked(
     """Encode a prompt, or an inner part of one, what the marks enclose as plain text."""
     tokens: list[int] = []
     done = 0
-    for index, piece in enumerate(re.split(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})", text)):
+    for index, piece in enumerate(_ENCLOSED.split(text)):
         enclosed = piece.startswith(_OPEN) and piece.endswith(_CLOSE) and len(piece) > 1
         # A template may cut through the marks: lone ones only separate.
         for part in filter(None, _MARKS.split(piece)):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 
-from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory
+from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.remembered import Remembered
 from cowmlx.text.detokenizer import Detokenizer, TokenBytes
 
@@ -43,6 +43,7 @@ class Tokenizer:
             to the model's rows of logits, which are often padded.
         added: text of every added token by id.
         special_ids: ids of the added tokens that are special.
+        shared: kept alive while this is used: what others with equal files share.
         growth: bytes that it may make of one before it is split into tokens; parts of texts are
             smaller where that is more than of known models.
     """
@@ -51,6 +52,7 @@ class Tokenizer:
         self.backend = backend
         self.special_tokens = special_tokens
         self.growth = 1
+        self.shared: object = None
         self.remembered = Remembered()
         added = backend.get_added_tokens_decoder()
         self.added: dict[int, str] = {index: token.content for index, token in added.items()}
@@ -194,6 +196,11 @@ class Tokenizer:
         skip = self.special_ids if skip_special else frozenset()
         return Detokenizer(self.backend, self._bytes, skip, exact=exact)
 
+    @property
+    def byte_table(self) -> TokenBytes | None:
+        """The bytes of all tokens; None where texts depend on the tokens beside."""
+        return self._bytes
+
     def token_bytes(self, token: int) -> bytes:
         """Return a token's own text; where texts depend on those beside it, as it is alone."""
         if self._bytes is not None:
@@ -335,10 +342,53 @@ class Tokenizer:
         """The tokens before and behind a text; None if the tokenizer does more than that."""
         return self._around(1)
 
+    @property
+    def back(self) -> list[int]:
+        """The tokens that are put behind a text; none if they are not known."""
+        return self._frame[1] if self._frame is not None else []
+
     @cached_property
     def pair_frame(self) -> list[list[int]] | None:
         """The tokens before, between and behind a pair of texts; None if they are not known."""
         return self._around(2)
+
+    def words(self, text: str, ids: list[int]) -> list[tuple[int, int, int]]:
+        """Return the place of every word's first token, and its begin and end in characters.
+
+        Args:
+            text: any text.
+            ids: its tokens, with those that are put around it.
+
+        Raises:
+            Unsupported: the tokens were not made of the whole text at once.
+        """
+        encoding = self._encoding(text, True, special=False)
+        if encoding.ids != ids:
+            raise Unsupported("the words of this text: its tokens do not tell where they come from")
+        found: list[tuple[int, int, int]] = []
+        last = None
+        for place, (word, (begin, end)) in enumerate(
+            zip(encoding.word_ids, encoding.offsets, strict=True)
+        ):
+            if word is None:
+                continue
+            if word == last:
+                found[-1] = (*found[-1][:2], end)
+            else:
+                found.append((place, begin, end))
+            last = word
+        return found
+
+    @cached_property
+    def pair_types(self) -> list[int]:
+        """The types of the tokens before, of, between, of and behind a pair of texts."""
+        with _as_status("a pair"):
+            encoding = self.backend.encode("a", "a", add_special_tokens=True)
+        sides, types = encoding.sequence_ids, encoding.type_ids
+        first, second = sides.index(0), sides.index(1)
+        between = next((at for at in range(first, second) if sides[at] is None), first)
+        places = (0, first, between, second, len(types) - 1)
+        return [types[place] for place in places]
 
     def _around(self, count: int) -> list[list[int]] | None:
         if model(self.backend) is None:

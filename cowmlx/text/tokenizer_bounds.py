@@ -43,7 +43,25 @@ def check(file: str) -> int:
         BadFormat: a bound is passed, or the file is malformed; the message names the component.
         NotFound, InputOutput: it is missing or unreadable.
     """
-    text = config_files.read_text(file)
+    return check_text(config_files.read_text(file), file)[0]
+
+
+def check_text(
+    text: str | bytes, file: str, vocabulary: dict[str, int] | None = None
+) -> tuple[int, dict[str, Any]]:
+    """Check the text of a ``tokenizer.json``.
+
+    Args:
+        text: the text.
+        file: for messages.
+        vocabulary: of the model, where the text has none.
+
+    Returns:
+        What :func:`check` does, and the value of the text.
+
+    Raises:
+        BadFormat: see :func:`check`.
+    """
     try:
         state = json_text.parse(text, _single)
     except json_text.Malformed as exc:
@@ -53,7 +71,9 @@ def check(file: str) -> int:
             f"{file} is not a usable tokenizer ({exc})", reason="invalid_tokenizer", file=file
         ) from exc
     try:
-        return _check(state)
+        if vocabulary is not None:
+            state["model"]["vocab"] = vocabulary
+        return _check(state), state
     except _Exceeded as exc:
         raise BadFormat(f"{file}: {exc}", reason="limit_exceeded", file=file) from None
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as exc:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from weakref import WeakValueDictionary
 
 from cowmlx import resources
 from cowmlx.errors import BadFormat, NotFound, Unsupported
 from cowmlx.folders import config as config_files
-from cowmlx.text import tokenizer_bounds
+from cowmlx.text import tokenizer_backend, tokenizer_bounds, vocabulary_file
 from cowmlx.text.tokenizer import Tokenizer
 
 TYPE_CHECKING = False
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NAMED = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
-# How many times its file's size a tokenizer takes, while it is being read.
-_TIMES_IN_MEMORY = 16
 # Vocabularies that only the packages behind the full route can read.
 _FOREIGN = (
     *("tokenizer.model", "tiktoken.model", "spiece.model"),
@@ -41,8 +40,16 @@ def read_config(path: str) -> dict[str, Any]:
     return config_files.read_json(os.path.join(path, "tokenizer_config.json"), optional=True)
 
 
-def needs_full_route(path: str, settings: dict[str, Any], *, trust_remote_code: bool) -> bool:
+def needs_full_route(
+    path: str, settings: dict[str, Any], config: dict[str, Any], *, trust_remote_code: bool
+) -> bool:
     """Tell whether only transformers can make this folder's tokenizer.
+
+    Args:
+        path: the model's folder.
+        settings: its ``tokenizer_config.json``.
+        config: its ``config.json``.
+        trust_remote_code: whether code of the folder may run.
 
     Raises:
         NotFound: the folder has no tokenizer at all.
@@ -65,6 +72,8 @@ def needs_full_route(path: str, settings: dict[str, Any], *, trust_remote_code: 
                 file=path,
             )
         return True
+    if vocabulary_file.is_usable(path, settings, config):
+        return False
     names = os.listdir(path)
     if any(name in _FOREIGN or name.endswith(".tiktoken") for name in names):
         return True
@@ -74,7 +83,7 @@ def needs_full_route(path: str, settings: dict[str, Any], *, trust_remote_code: 
 
 
 def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokenizer:
-    """Make the tokenizer of ``tokenizer.json``.
+    """Make the tokenizer of ``tokenizer.json``, or of ``vocab.txt`` where that is all there is.
 
     Args:
         path: the model's folder.
@@ -85,50 +94,64 @@ def load(path: str, settings: dict[str, Any], config: dict[str, Any]) -> Tokeniz
         BadFormat: a file is malformed.
         Unsupported: the package tokenizers is not there.
     """
-    file = os.path.join(path, "tokenizer.json")
-    growth = tokenizer_bounds.check(file)
-    backend = _parse(file)
+    if not os.path.isfile(os.path.join(path, "tokenizer.json")):
+        growth, backend, special = vocabulary_file.load(path, settings)
+        tokenizer = Tokenizer(backend, special)
+        tokenizer.growth = growth
+        return tokenizer
+    file = tokenizer_backend.File(os.path.join(path, "tokenizer.json"))
+    key = _key(file, path, config)
+    shared = _shared.get(key) if file.digest else None
+    growth, backend = file.load() if shared is None else (shared.growth, shared.backend)
     try:
-        tokenizer = _assemble(path, backend, settings, config)
+        if shared is None:
+            shared = _Shared(growth, backend, _assemble(path, backend, settings, config))
+        tokenizer = Tokenizer(backend, dict(shared.special))
     except (TypeError, ValueError, KeyError, AttributeError) as exc:
         raise BadFormat(
             f"{path}: the tokenizer's files do not fit together ({type(exc).__name__}: {exc})",
             reason="invalid_tokenizer",
             file=path,
         ) from exc
+    if file.digest:
+        _shared[key] = shared
+        resources.trim()  # its parts were there in other forms
     tokenizer.growth = growth
+    tokenizer.shared = shared
     return tokenizer
 
 
-def _parse(file: str) -> Any:
-    try:
-        import tokenizers
-    except ImportError as exc:
-        raise Unsupported(
-            f"{file} needs the package tokenizers, which cannot be imported here ({exc}); "
-            "install it",
-            reason="package_unusable",
-            package="tokenizers",
-        ) from exc
+class _Shared:
+    """What tokenizers of equal files share while one of them is used."""
 
-    if not os.path.getsize(file):
-        raise BadFormat(f"{file} is empty", file=file)
-    # The library ends the process where memory does.
-    resources.require_memory(_TIMES_IN_MEMORY * os.path.getsize(file), file)
-    try:
-        return tokenizers.Tokenizer.from_file(file)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as exc:
-        # The library's panics are no Exceptions.
-        raise BadFormat(
-            f"{file} is not a usable tokenizer ({exc})", reason="invalid_tokenizer", file=file
-        ) from exc
+    def __init__(self, growth: int, backend: Any, special: dict[str, str]) -> None:
+        self.growth = growth
+        self.backend = backend
+        self.special = special
+
+
+# By the contents of files and what else a tokenizer is made of.
+_shared: WeakValueDictionary[tuple[str, ...], _Shared] = WeakValueDictionary()
+
+
+def _key(file: tokenizer_backend.File, path: str, config: dict[str, Any]) -> tuple[str, ...]:
+    """Return all that a tokenizer is made of, its large files by their hash."""
+    if not file.digest:
+        return ()
+    from hashlib import sha256  # late: small models need none of it
+
+    others = []
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        place = os.path.join(path, name)
+        found = os.path.exists(place)
+        others.append(sha256(config_files.read_bytes(place)).hexdigest() if found else "")
+    return file.digest, *others, *(str(config.get(k)) for k in ("model_type", "tokenizer_class"))
 
 
 def _assemble(
     path: str, backend: Any, settings: dict[str, Any], config: dict[str, Any]
-) -> Tokenizer:
+) -> dict[str, str]:
+    """Give a tokenizer what the other files say; returns its named special tokens."""
     added = settings.get("added_tokens_decoder")
     tokens = {key: settings[key] for key in settings if key.endswith("_token")}
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
@@ -169,7 +192,7 @@ def _assemble(
         backend.post_processor = processors.TemplateProcessing(
             single="$A:0", pair="$A:0 $B:1", special_tokens=[]
         )
-    return Tokenizer(backend, special)
+    return special
 
 
 def _add_tokens(

@@ -51,6 +51,8 @@ def _begin(each: Declared, array: mx.array | None, seed: int) -> mx.array:
     if array is not None:
         _require_fits(each, array)
         return array
+    if each.value is not None:
+        return each.value
     if each.init is None:
         text = f"the parameter {name} has no init in the program: give it an array"
         raise InvalidArgument(text, reason="missing", argument=each.name)

@@ -191,7 +191,7 @@ class Optimizer:
         self._names = _shared_out(parts, list(parameters))
         self._optimizers = [part.make() for part in parts]
         for optimizer, names in zip(self._optimizers, self._names, strict=True):
-            optimizer.init({_OWN: {name: parameters[name] for name in names}})
+            optimizer.init({_OWN: {name: _wide(parameters[name]) for name in names}})
 
     @property
     def learning_rate(self) -> float:
@@ -202,13 +202,16 @@ class Optimizer:
     def updated(
         self, gradients: Mapping[str, mx.array], parameters: Mapping[str, mx.array]
     ) -> dict[str, mx.array]:
-        """Return the parameters after a step, lazily, and update the state."""
+        """Return the parameters after a step, lazily, and update the state.
+
+        Steps of float16 are computed in float32, and so is their state.
+        """
         states: dict[str, mx.array] = {}
         for optimizer, names in zip(self._optimizers, self._names, strict=True):
-            given = {_OWN: {name: gradients[name] for name in names}}
-            now = {_OWN: {name: parameters[name] for name in names}}
+            given = {_OWN: {name: _wide(gradients[name]) for name in names}}
+            now = {_OWN: {name: _wide(parameters[name]) for name in names}}
             states |= optimizer.apply_gradients(given, now)[_OWN]
-        return {name: states[name] for name in parameters}
+        return {name: states[name].astype(array.dtype) for name, array in parameters.items()}
 
     def state(self) -> dict[str, mx.array]:
         """Return the state by names of an optimizer, a parameter and an array of it."""
@@ -260,6 +263,11 @@ class Optimizer:
         for optimizer, state in zip(self._optimizers, copied, strict=True):
             optimizer.state = state
             optimizer._initialized = True
+
+
+def _wide(array: mx.array) -> mx.array:
+    """Return float16, in which squares of small gradients and most ``eps`` are 0, in float32."""
+    return array.astype(mx.float32) if array.dtype == mx.float16 else array
 
 
 def _rate(

@@ -14,12 +14,12 @@ from cowmlx.programs.failure import shown
 from cowmlx.programs.forms.derived import Gradient
 from cowmlx.programs.forms.form import Output
 from cowmlx.programs.information import draw_text
+from cowmlx.programs.operations.half import widened
 from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.program import Pending, Program
 from cowmlx.training import initial
 from cowmlx.training.objective import key_of
 from cowmlx.training.optimizers import matches
-from cowmlx.training.training import widened
 
 LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
 KEY = "key"

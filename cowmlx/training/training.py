@@ -12,15 +12,11 @@ from mlx.optimizers import clip_grad_norm
 
 from cowmlx.errors import CowMlxError, InvalidArgument
 from cowmlx.programs.failure import shown
+from cowmlx.programs.operations.half import widened
 from cowmlx.training.objective import Batch, DataSource, Objective, key_of
 from cowmlx.training.optimizers import Optimizer
 
 Turns = Generator[list[mx.array], None, "Step"]
-
-
-def widened(array: mx.array) -> mx.array:
-    """Return floats of 16 bits in float32, others as they are."""
-    return array.astype(mx.float32) if array.dtype in (mx.float16, mx.bfloat16) else array
 
 
 class Sums:
@@ -106,12 +102,18 @@ def clipped(
             ``mlx.optimizers.clip_grad_norm``; 0: they are not.
     """
     own = dict(gradients)
-    _, before = clip_grad_norm(own, 1.0)
+    _, before = clip_grad_norm(_widened(own), 1.0)
     if value > 0:
         own = {name: mx.clip(array, -value, value) for name, array in own.items()}
     if norm > 0:
-        own, _ = clip_grad_norm(own, norm)
+        scaled, _ = clip_grad_norm(_widened(own), norm)
+        own = {name: array.astype(own[name].dtype) for name, array in scaled.items()}
     return own, before
+
+
+def _widened(gradients: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Return gradients whose sum of squares is float32 or wider."""
+    return {name: widened(gradient) for name, gradient in gradients.items()}
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,6 @@ class Training:
     def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
         objective = self.objective
         waiting = [*arrays, *(objective.flags() if isinstance(objective, Flagging) else [])]
-        mx.async_eval(waiting)
         yield waiting
         mx.eval(waiting)
         if isinstance(objective, Flagging):

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/handles.h"
 #include "boot/resources.h"
+#include "queue/logits.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"
 

@@ -12,7 +12,9 @@
 #if defined(__GLIBC__)
 #include <malloc.h>
 #elif defined(__APPLE__)
+#include <mach/mach.h>
 #include <malloc/malloc.h>
+#include <sys/sysctl.h>
 #endif
 
 enum { MAX_THREADS = 256 };
@@ -60,6 +62,30 @@ void cow_resources_give_back(void) {
   malloc_trim(0);
 #elif defined(__APPLE__)
   malloc_zone_pressure_relief(NULL, 0);
+#endif
+}
+
+bool cow_resources_system_memory(uint64_t* most, uint64_t* easy) {
+#ifdef __APPLE__
+  uint64_t all = 0;
+  size_t size = sizeof all;
+  vm_statistics64_data_t pages;
+  mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+  mach_port_t host = mach_host_self();
+  kern_return_t found = host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&pages, &count);
+  mach_port_deallocate(mach_task_self(), host);
+  if (found != KERN_SUCCESS || sysctlbyname("hw.memsize", &all, &size, NULL, 0)) return false;
+  const uint64_t page = vm_kernel_page_size;
+  const uint64_t wired = page * pages.wire_count;
+  *most = all > wired ? all - wired : 0;
+  /* Pages that were read ahead count as free, too. */
+  *easy = page * ((uint64_t)pages.free_count - pages.speculative_count + pages.external_page_count +
+                  pages.purgeable_count);
+  return true;
+#else
+  (void)most;
+  (void)easy;
+  return false;
 #endif
 }
 

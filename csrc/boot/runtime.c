@@ -238,18 +238,26 @@ static bool same_params(const cow_mlx_runtime_params* a, const cow_mlx_runtime_p
          a->memory_limit == b->memory_limit && a->cache_limit == b->cache_limit &&
          a->log == b->log && a->log_user_data == b->log_user_data && a->log_level == b->log_level &&
          a->threads == b->threads && a->wired_limit == b->wired_limit &&
-         same_text(a->quality_of_service, b->quality_of_service);
+         same_text(a->quality_of_service, b->quality_of_service) &&
+         same_text(a->prompt_cache_dir, b->prompt_cache_dir) &&
+         a->prompt_cache_bytes == b->prompt_cache_bytes && a->model_memory == b->model_memory &&
+         same_text(a->cache_dir, b->cache_dir);
 }
+
+static char* copied(const char* text) { return text ? strdup(text) : NULL; }
 
 static void keep_params(const cow_mlx_runtime_params* params) {
   free((char*)runtime.params.python_home);
   free((char*)runtime.params.device);
   free((char*)runtime.params.quality_of_service);
+  free((char*)runtime.params.prompt_cache_dir);
+  free((char*)runtime.params.cache_dir);
   runtime.params = *params;
-  runtime.params.python_home = params->python_home ? strdup(params->python_home) : NULL;
-  runtime.params.device = params->device ? strdup(params->device) : NULL;
-  runtime.params.quality_of_service =
-      params->quality_of_service ? strdup(params->quality_of_service) : NULL;
+  runtime.params.python_home = copied(params->python_home);
+  runtime.params.device = copied(params->device);
+  runtime.params.quality_of_service = copied(params->quality_of_service);
+  runtime.params.prompt_cache_dir = copied(params->prompt_cache_dir);
+  runtime.params.cache_dir = copied(params->cache_dir);
   pthread_mutex_lock(&logger.lock);
   logger.target = (logger_target){params->log, params->log_user_data, params->log_level};
   pthread_mutex_unlock(&logger.lock);
@@ -307,6 +315,11 @@ static cow_mlx_status check_params(const cow_mlx_runtime_params* params) {
                      DETAILS(TEXT_DETAIL("argument", "python_home")),
                      "python_home is empty; it must be the folder of a Python installation or "
                      "virtual environment, or NULL for the library's own search");
+  }
+  if (params->cache_dir && !params->cache_dir[0]) {
+    return cow_error(COW_MLX_EINVAL, "runtime_start", COW_REASON_missing,
+                     DETAILS(TEXT_DETAIL("argument", "cache_dir")),
+                     "cache_dir is empty; it must be a folder, or NULL to keep nothing");
   }
   return COW_MLX_OK;
 }

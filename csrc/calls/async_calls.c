@@ -151,6 +151,8 @@ static cow_detached* on_context(cow_op op, cow_mlx_context context,
   it->request.context = context;
   it->request.callbacks.prompt = params->prompt_progress;
   it->request.callbacks.prompt_data = params->user_data;
+  it->request.callbacks.logits = params->logits_fn;
+  it->request.callbacks.logits_data = params->user_data;
   it->params.generation = *params;
   cow_detached_generation_params(it, &it->params.generation);
   return it;

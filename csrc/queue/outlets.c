@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/handles.h"
+#include "queue/logits.h"
 #include "queue/queue.h"
 #include "queue/semaphores.h"
 #include "queue/wake_fd.h"
@@ -44,6 +45,7 @@ typedef struct outlet {
   char* log;   /* of the call that has ended: for the host's log, or NULL */
   int32_t log_level;
   cow_event progress; /* that the host has not seen, or of kind NONE */
+  cow_event asked;    /* likewise, logits */
   cow_callbacks callbacks;
   pthread_cond_t changed;
   cow_wake_fd wake;
@@ -73,7 +75,7 @@ static outlet* lock_and_find(int32_t handle) {
   return find(handle);
 }
 
-static bool has_progress(const outlet* it) { return it->progress.kind != COW_EVENT_NONE; }
+static bool has_progress(const outlet* it) { return it->progress.kind || it->asked.kind; }
 
 static bool runs(const outlet* it) { return it->state == RUNNING || it->state == REFUSED; }
 
@@ -101,6 +103,8 @@ static void drop_items(outlet* it) {
   }
   it->last = NULL;
   it->count = 0;
+  cow_logits_let_go(it->asked.logits);
+  it->asked = (cow_event){.kind = COW_EVENT_NONE};
 }
 
 /* Leave an outlet; the last user frees it. */
@@ -213,20 +217,20 @@ cow_mlx_status cow_outlets_open_round(cow_kind kind, int32_t handle, const cow_c
   return status;
 }
 
-/* Deliver progress to the host's callback, without the lock. */
+/* Deliver progress, then logits, to the host's callback, without the lock. */
 static void deliver_progress(outlet* it) {
-  cow_event event = it->progress;
+  cow_event* first = it->progress.kind ? &it->progress : &it->asked;
+  cow_event event = *first;
   cow_callbacks callbacks = it->callbacks;
   uint32_t round = it->round;
-  it->progress = (cow_event){.kind = COW_EVENT_NONE};
+  *first = (cow_event){.kind = COW_EVENT_NONE};
   show(it);
   pthread_mutex_unlock(&lock);
   bool continues = cow_queue_deliver(&callbacks, &event, NULL);
   free(event.text);
   pthread_mutex_lock(&lock);
-  if (continues || it->round != round) return;
-  refuse(it);
-  cow_queue_wake();
+  if (!continues && it->round == round) refuse(it);
+  if (!continues || event.kind == COW_EVENT_LOGITS) cow_queue_wake();
 }
 
 /* Show the first item to its taker. An item that is taken leaves, unless it is an end. */
@@ -369,6 +373,10 @@ static bool append_event(outlet* it, const cow_event* event) {
 }
 
 void cow_outlets_post(const cow_request* request, const cow_event* event) {
+  if (event->kind == COW_EVENT_LOGITS) {
+    cow_outlets_ask(request->context, request->round, event->logits);
+    return;
+  }
   char* text = event->text; /* freed unless the outlet takes it over */
   outlet* it = lock_and_find_round(request);
   if (it && event->kind == COW_EVENT_CHAT) {
@@ -450,11 +458,8 @@ int cow_outlets_watch(int32_t handle) {
   pthread_mutex_lock(&lock);
   outlet* it = find_or_make(handle);
   int fd = it ? cow_wake_fd_get(&it->wake) : -1;
-  if (fd < 0) {
-    fd = it ? -errno : -ENOMEM;
-  } else {
-    show(it);
-  }
+  if (fd < 0) fd = it ? -errno : -ENOMEM;
+  if (fd >= 0) show(it);
   pthread_mutex_unlock(&lock);
   return fd;
 }
@@ -464,6 +469,17 @@ bool cow_outlets_offer(int32_t handle, uint32_t round, const cow_offer* offer) {
   bool offered = !it || it->round != round || append(it, offer);
   pthread_mutex_unlock(&lock);
   return offered;
+}
+
+void cow_outlets_ask(int32_t handle, uint32_t round, cow_logits* logits) {
+  outlet* it = lock_and_find(handle);
+  if (it && it->round == round) {
+    it->asked = (cow_event){.kind = COW_EVENT_LOGITS, .logits = logits};
+    show(it);
+  } else {
+    cow_logits_let_go(logits);
+  }
+  pthread_mutex_unlock(&lock);
 }
 
 size_t cow_outlets_taken(int32_t handle, bool back) {

@@ -71,6 +71,9 @@ int cow_outlets_watch(int32_t handle);
 /* Offer a piece, or the end. False: no memory. */
 bool cow_outlets_offer(int32_t handle, uint32_t round, const cow_offer* offer);
 
+/* Let the thread that looks next run the host's function on logits, which it leaves. */
+void cow_outlets_ask(int32_t handle, uint32_t round, cow_logits* logits);
+
 /* How many pieces the host has taken since the last call; with `back` no other can be taken. */
 size_t cow_outlets_taken(int32_t handle, bool back);
 

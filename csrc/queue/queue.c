@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "queue/logits.h"
 #include "queue/semaphores.h"
 
 #if ATOMIC_BOOL_LOCK_FREE != 2
@@ -63,6 +64,8 @@ bool cow_queue_deliver(const cow_callbacks* to, const cow_event* event, cow_batc
       return !to->training || to->training(&event->training, to->training_data);
     case COW_EVENT_BATCH:
       return ask_batch(to, batch);
+    case COW_EVENT_LOGITS:
+      return cow_logits_ask(event->logits);
     case COW_EVENT_NONE:
       break;
   }

@@ -55,8 +55,8 @@ extern "C" {
  * The one list of reasons for failures: X(name, details, meaning). details are the keys that
  * cow_mlx_error_details() may give with the reason. Later versions add more. Errors of programs, of
  * trainings and of operations may have, with any reason, "argument", "value", "accepted", "needed",
- * "limit", and "node", "op", "function", "shapes", "dtypes", "position" (of an index), "steps" (of
- * derivation) and "problems" (their number).
+ * "limit", "available", and "node", "op", "function", "shapes", "dtypes", "position" (of an index),
+ * "steps" (of derivation) and "problems" (their number).
  */
 #define COW_MLX_REASONS(X)                                                                     \
   X(null_argument, "argument", "a pointer is NULL")                                            \
@@ -76,6 +76,7 @@ extern "C" {
   X(other_parameters, "", "the runtime runs with other parameters")                            \
   X(context_busy, "", "another call is running on the context")                                \
   X(model_loading, "", "the model is still being loaded")                                      \
+  X(model_busy, "", "another call is running on the model, or something of it is open")        \
   X(training_busy, "", "another call is running on the training")                              \
   X(nothing_begun, "", "nothing has begun on the context")                                     \
   X(nothing_there, "", "there is none yet, or no more; see the message")                       \
@@ -106,7 +107,7 @@ extern "C" {
   X(canceled, "", "the context, program or training was cancelled")                            \
   X(freed, "", "an object that the call used was freed")                                       \
   X(runtime_stopped, "", "the runtime was stopped")                                            \
-  X(no_memory, "needed, limit", "too little memory; bytes needed, and at most")                \
+  X(no_memory, "needed, limit, available", "too little memory; bytes needed, and at most")     \
   X(no_threads, "needed", "too few threads can be started")                                    \
   X(no_handles, "kind, limit", "too many open handles")                                        \
   X(no_descriptors, "limit", "too many open files")                                            \
@@ -152,6 +153,9 @@ typedef int32_t cow_mlx_program;
 
 /** A training of a program or a model. */
 typedef int32_t cow_mlx_training;
+
+/** An image. */
+typedef int32_t cow_mlx_media;
 
 /** An array. From 2^32 to 2^53: no other handle has such a value; JavaScript numbers hold it. */
 typedef int64_t cow_mlx_array;

@@ -13,10 +13,11 @@ extern "C" {
 
 /** Kinds of chat events. */
 enum {
-  COW_MLX_EVENT_TEXT = 1,      /**< a part of the answer */
-  COW_MLX_EVENT_REASONING = 2, /**< a part of the model's thinking before the answer */
-  COW_MLX_EVENT_TOOL_CALL = 3, /**< a whole tool call */
-  COW_MLX_EVENT_END = 4        /**< the last event */
+  COW_MLX_EVENT_TEXT = 1,        /**< a part of the answer */
+  COW_MLX_EVENT_REASONING = 2,   /**< a part of the model's thinking before the answer */
+  COW_MLX_EVENT_TOOL_CALL = 3,   /**< a whole tool call */
+  COW_MLX_EVENT_END = 4,         /**< the last event */
+  COW_MLX_EVENT_THINKING_CUT = 5 /**< behind thinking that thinking_tokens has cut; text is "" */
 };
 
 /** An event of a chat. Texts are valid during the callback, or until the next event is taken. New
@@ -50,9 +51,17 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * last event has COW_MLX_FINISH_LENGTH and there is no text. With "enable_thinking": false the
  * grammar applies from the first token. Inside JSON of a schema, markers are not recognized.
  *
+ * The options may have "thinking_tokens" and "thinking_end_text", which replace those of params.
+ * When thinking_tokens are used up, the thinking is closed, and the answer follows; with a grammar,
+ * the model chooses the whitespace between them. Behind the last event of the thinking comes
+ * COW_MLX_EVENT_THINKING_CUT.
+ *
  * With "tool_choice" "required" the answer, after the thinking, is at least one call of the tools;
  * with the name of a tool, one call of that tool. It uses the model's notation, and its arguments
- * match the tool's schema. With "none", no text is treated as a call.
+ * match the tool's schema. With "auto", the default, the model decides: text is free up to the
+ * marker of a call, and from there on the call is held to the notation and to the tool's schema,
+ * if the model's notation is known and can follow it; otherwise the call is what the model makes of
+ * it, and the log says why. With "none", no text is treated as a call.
  *
  * A cancel while a long conversation is tokenized leaves the context unchanged.
  *

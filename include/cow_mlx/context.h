@@ -23,8 +23,9 @@ typedef struct cow_mlx_context_params {
   size_t struct_size;
   size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
   int32_t kv_bits;       /**< 0: keys and values in the model's type; 4 or 8: quantized, where
-                              model_info says that the cache can "quantise"; only contexts
-                              with the same bits and group size share a batch */
+                              model_info says that the cache can "quantise", but for layers with
+                              a sliding window; only contexts with the same bits and group size
+                              share a batch */
   int32_t kv_group_size; /**< values that share a scale: 32, 64 or 128; 0: 64, or 32 where a
                               head is not a multiple of 64 wide */
   bool solo;             /**< never share a batch with other contexts */
@@ -33,6 +34,10 @@ typedef struct cow_mlx_context_params {
   size_t keep_tokens;    /**< with ROLL: tokens at the front that are never dropped */
   /** reuse processed prompts of the model's other contexts, and share those of this one */
   bool share_prefix COW_MLX_DEFAULT(true);
+  /** with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between
+   *  states that are kept for later prompts, besides those at the borders of messages of a prompt
+   *  of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these */
+  size_t checkpoint_interval COW_MLX_DEFAULT(1024);
 } cow_mlx_context_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -79,7 +84,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_reset(cow_mlx_context context);
  * Get the tokens that the cache holds, prompt and generated ones.
  *
  * A generated token enters the cache when it is processed to predict the next one, so the last
- * token of an ended generation may be missing.
+ * token of an ended generation may be missing. Rows of embeddings are -1, positions
+ * of images the ids of cow_mlx_model_chat_prompt().
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_tokens(cow_mlx_context context, int32_t* tokens,
                                                   size_t capacity, size_t* count);
@@ -139,6 +145,7 @@ COW_MLX_API cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint
  * model on several machines the file has only the tokens, and another such model of the same
  * folder processes them again.
  *
+ * @retval COW_MLX_EUNSUPPORTED  the context holds rows of embeddings
  * @retval COW_MLX_ENOENT     the folder does not exist
  * @retval COW_MLX_EIO        the file cannot be written
  * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
@@ -161,17 +168,46 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
 COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const char* path);
 
 /**
+ * Save a context to memory: what cow_mlx_context_save() writes to a file, byte by byte.
+ *
+ * @param out  receives the handle of an array of bytes (uint8), which cow_mlx_array_view() and
+ *             cow_mlx_array_read() give to the host
+ * @retval COW_MLX_ENOMEM     also: runtime_params.memory_limit leaves too little
+ * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
+ * @retval COW_MLX_ECANCELED  cancelled; there is no array
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_save_array(cow_mlx_context context, cow_mlx_array* out);
+
+/**
+ * Load a context from memory that holds what a file of cow_mlx_context_save() does. Otherwise as
+ * cow_mlx_context_load().
+ *
+ * @param array  of one axis of bytes (uint8), such as cow_mlx_array_create() makes of the host's
+ *               memory; nothing keeps or changes it
+ * @retval COW_MLX_EINVAL     the array has another dtype or shape
+ * @retval COW_MLX_EFORMAT    as cow_mlx_context_load()
+ * @retval COW_MLX_ECONTEXT   as cow_mlx_context_load()
+ * @retval COW_MLX_ESTATE     another call is running on the context, or a run is still computing
+ * the array
+ * @retval COW_MLX_ECANCELED  cancelled
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_load_array(cow_mlx_context context, cow_mlx_array array);
+
+/**
  * Describe a context as a JSON object:
  *
  * - the effective parameters "max_tokens", "kv_bits", "kv_group_size", "solo", "priority",
- *   "overflow", "keep_tokens", "share_prefix".
+ *   "overflow", "keep_tokens", "share_prefix", "checkpoint_interval".
  * - "adapter": the handle that was set, even if it has been freed since, or null.
  * - "tokens" (held now), "bytes" of the cache, "generating".
+ * - "estimate": bytes beside the weights that the last generation takes at its peak, with all of
+ *   max_tokens; null if nothing has begun or it is unknown.
  * - "alone": why it is never decoded in a batch with other contexts, or null.
  * - for the last begin: "prompt" (its tokens), "reused" (not processed again), "shared" (reused
- *   and processed by another context), "recomputed" (held before, and processed again),
- *   "dropped" (rolled out of the window), "first_difference" (index of the first token that
- *   differs from the context's, or null), "rebuilt" (why nothing could be reused, or null) and
+ *   from the prompts that the model's contexts share), "recomputed" (held before, and processed
+ *   again), "dropped" (rolled out of the window), "first_difference" (index of the first token that
+ *   differs from the context's, or null), "rebuilt" (why nothing could be reused, or null: an
+ *   idle context's keys and values may have been given back when memory was short) and
  *   "batched" (tokens decoded in a batch with other contexts).
  *
  * "error" is for hosts that get a call's status on another thread, where cow_mlx_error_message()

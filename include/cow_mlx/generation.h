@@ -18,6 +18,21 @@ typedef bool (*cow_mlx_prompt_fn)(size_t processed, size_t total, void* user_dat
  *  @return false to cancel the call */
 typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data);
 
+/**
+ * The host's own processor of logits: it changes them before a token is sampled.
+ *
+ * It gets the model's logits, before bias and penalties; a grammar counts for more. What it writes
+ * must be numbers or -INFINITY, which forbids a token; one token must be left.
+ *
+ * @param tokens      all tokens of the context; -1 for a row of embeddings
+ * @param count       of them
+ * @param logits      of every token of the vocabulary, to be changed in place
+ * @param vocabulary  their number
+ * @return false to cancel the call
+ */
+typedef bool (*cow_mlx_logits_fn)(const int32_t* tokens, size_t count, float* logits,
+                                  size_t vocabulary, void* user_data);
+
 /** Kinds of grammar. */
 enum {
   COW_MLX_GRAMMAR_NONE = 0,
@@ -71,7 +86,7 @@ typedef struct cow_mlx_generation_params {
                                           draft model. Without a draft model, prompt-lookup decoding:
                                           the draft is what followed the same tokens earlier */
   cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
-  void* user_data;                   /**< of prompt_progress */
+  void* user_data;                   /**< of prompt_progress and logits_fn */
   size_t presence_window COW_MLX_DEFAULT(20);  /**< tokens that presence_penalty looks back on */
   size_t frequency_window COW_MLX_DEFAULT(20); /**< and frequency_penalty */
   double timeout;       /**< seconds from begin after which a generation ends;
@@ -102,6 +117,32 @@ typedef struct cow_mlx_generation_params {
                              0 (default): off. Needs a temperature */
   /** exponent of the entropy's share of its maximum, above 0 */
   float dynatemp_exponent COW_MLX_DEFAULT(1);
+  /** tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the
+   * tokens of thinking_end_text are generated, whatever the model would say, and the answer
+   * follows. Thinking is the text between the model's markers; the prompt may have opened it.
+   * COW_MLX_EUNSUPPORTED for a model without markers, and with a grammar outside of a chat, unless
+   * that has triggers */
+  int64_t thinking_tokens COW_MLX_DEFAULT(-1);
+  const char* thinking_end_text; /**< closes the thinking, at most 4096 bytes; if the model's end
+                                      marker is not in it, it follows. Only whitespace may stand
+                                      behind the marker. NULL (default): the marker alone */
+  const char* const* grammar_triggers; /**< texts, at most 16 of 256 bytes, behind which the grammar
+                                            begins; the text before is free, and the generation ends
+                                            with the match. Outside of a model's thinking, in a
+                                            chat. The first that is generated counts. Tokens that
+                                            would continue behind one are not allowed */
+  size_t grammar_trigger_count;        /**< 0 (default): the grammar begins at once */
+  /** or NULL (default). Called once for each token, on the thread of the call that waits for that
+   * token: generate, chat, next or poll, after an asynchronous call those that take or poll. So it
+   * and user_data must last until the generation has ended. A token costs one round trip to that
+   * thread, and none is computed ahead; others in the batch go on. No draft. Values that are not
+   * allowed are COW_MLX_EINVAL and end the generation */
+  cow_mlx_logits_fn logits_fn;
+  int64_t draft_heads; /**< 1: drafts come from the model's own head for the token behind the next
+                            (multi-token prediction), draft_tokens of them; 2 if that is 0. For
+                            folders of Qwen 3.5, DeepSeek V3, GLM 4.5 and MiMo that have its
+                            weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
+                            batched. 0 (default): off */
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -159,6 +200,8 @@ typedef struct cow_mlx_stats {
  * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or its tokenizer
  *                               does not support
  * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing is changed
+ * @retval COW_MLX_ENOMEM        also: there is too little memory for the prompt and max_tokens
+ *                               (docs/guides/memory.md); nothing is changed
  * @retval COW_MLX_ESTATE        another call is running on the context
  * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds the processed
  *                               tokens, and a new begin continues there
@@ -191,6 +234,37 @@ cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens, size_t cou
 COW_MLX_API cow_mlx_status
 cow_mlx_context_begin_async(cow_mlx_context context, const int32_t* tokens, size_t count,
                             const cow_mlx_generation_params* COW_MLX_NULLABLE params);
+
+/**
+ * Process a prompt with rows of embeddings among its tokens, and prepare to generate.
+ *
+ * A token of -1 is the place of a row: the first one that of the first row, and so on. A row is
+ * what the model's table of embeddings would give for a token, before the network scales or
+ * normalizes it; a row of the table itself gives what its token does. Rows are copied.
+ *
+ * A context knows rows by their bytes: its next begin_embeddings reuses the tokens and rows that
+ * the prompts have in common, and forks, checkpoints, trims, rolling windows and other contexts'
+ * processed prompts work as with tokens. cow_mlx_context_tokens() gives -1 for a row. Penalties and
+ * DRY do not see rows. A context that holds rows cannot be saved, and the prompt cache on disk does
+ * not keep its prompts. The fused kernels of a CPU do not take rows: chunks with rows are processed
+ * by the layers one by one.
+ *
+ * @param tokens      the whole sequence so far, with -1 for each row
+ * @param count       at least 1
+ * @param embeddings  float32, float16 or bfloat16 of [rows, "embedding_width" of
+ *                    cow_mlx_model_info()]
+ * @param params      NULL for the defaults
+ * @retval COW_MLX_EINVAL        also: embeddings has another dtype or shape, another number of rows
+ *                               than there are places, or numbers that are not finite
+ * @retval COW_MLX_EUNSUPPORTED  also: this architecture takes no embeddings; params has a draft;
+ *                               the model runs on several machines
+ * @retval COW_MLX_ESTATE        also: a run that was submitted has not given embeddings yet
+ *
+ * Otherwise as cow_mlx_context_begin().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_begin_embeddings(
+    cow_mlx_context context, const int32_t* tokens, size_t count, cow_mlx_array embeddings,
+    const cow_mlx_generation_params* COW_MLX_NULLABLE params);
 
 /**
  * Generate one token.

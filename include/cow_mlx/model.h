@@ -36,6 +36,15 @@ enum {
   COW_MLX_SPLIT_PIPELINE = 2 /**< every machine has some of the layers */
 };
 
+/** Formats of quantized weights, as mlx has them. */
+enum {
+  COW_MLX_QUANTIZE_AFFINE = 0, /**< 2, 3, 4, 5, 6 or 8 bits; groups of 32, 64 (default) or 128
+                                    numbers with a scale and a bias */
+  COW_MLX_QUANTIZE_MXFP4 = 1,  /**< 4 bits; groups of 32 with a scale */
+  COW_MLX_QUANTIZE_NVFP4 = 2,  /**< 4 bits; groups of 16 with a scale */
+  COW_MLX_QUANTIZE_MXFP8 = 3   /**< 8 bits; groups of 32 with a scale */
+};
+
 typedef struct cow_mlx_model_params {
   size_t struct_size;
   const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
@@ -43,7 +52,8 @@ typedef struct cow_mlx_model_params {
   void* user_data;
   bool lazy;              /**< leave the weights on disk until they are first used */
   bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
-  /** size of the store of processed prompts that the model's contexts share; 0: none */
+  /** size of the store of processed prompts, and of states inside them, that the model's contexts
+   *  share; those that were not used for longest are dropped; 0: none */
   uint64_t prefix_cache_bytes COW_MLX_DEFAULT(256 << 20);
   int32_t activations;        /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   const char* const* workers; /**< the other machines that run a part of the model, "HOST:PORT"
@@ -57,6 +67,13 @@ typedef struct cow_mlx_model_params {
   /** time after which a silent machine is lost, or two machines that do not reach each other; 2000
    * at least during a load; at least 100 */
   uint32_t silence_timeout_ms COW_MLX_DEFAULT(5000);
+  int64_t quantize_bits;  /**< bits of a weight after the load, a number of quantize_mode; 0
+                               (default): the weights stay as they are */
+  int32_t quantize_group; /**< numbers that share a scale; 0: as quantize_mode has them */
+  int32_t quantize_mode COW_MLX_ONE_OF(QUANTIZE); /**< one of COW_MLX_QUANTIZE_; default AFFINE */
+  /** bytes of images and of their embeddings that the model keeps for later prompts; those that
+   * were not used for longest are dropped, but for the last one and those of contexts */
+  uint64_t media_cache COW_MLX_DEFAULT(64 << 20);
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -78,6 +95,11 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * time. It has at most 16384 added tokens, and none of more than 4096 characters. Its settings of
  * truncation and padding are not used.
  *
+ * With quantize_bits, weights are quantized while they are read, at most a layer at a time: the
+ * load needs memory for the quantized weights and for one layer of the file's. The result is that
+ * of `python -m cowmlx convert` with the same numbers, which takes that time once. Layers whose
+ * rows are no multiple of a group, or which the architecture excludes, stay as they are.
+ *
  * With workers, the model is split between this machine and theirs. Every worker has a folder of
  * the same name and content under the folder that it was started with. The stages are then
  * "connect" and "shard". This process holds no weights and only samples tokens; this machine's part
@@ -87,8 +109,9 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * Such models have no adapters, embeddings, kv_bits and trainings.
  *
  * @param out  receives the handle
- * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; a worker has
- *                               another secret; the model cannot be split between so many machines
+ * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; quantize_mode
+ *                               has no such bits or groups; a worker has another secret; the model
+ *                               cannot be split between so many machines
  * @retval COW_MLX_ELOST         a worker did not answer within connect_timeout_ms, or was lost
  * @retval COW_MLX_ESTATE        a worker runs another model
  * @retval COW_MLX_ENOMEM        too little memory, or the weights are larger than the rest of
@@ -98,8 +121,9 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  *                               passes a bound (the message names the component and the number)
  * @retval COW_MLX_EUNSUPPORTED  unknown architecture; the folder brings code and trust_remote_code
  *                               is off; activations is INT8 where weights are not quantized or no
- *                               kernels compute; a worker has other versions; the architecture
- *                               cannot be split
+ *                               kernels compute; quantize_bits is given, and the weights are
+ *                               quantized already or there are workers; a worker has other
+ *                               versions; the architecture cannot be split
  * @retval COW_MLX_ECANCELED     the progress callback returned false
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path,
@@ -147,6 +171,27 @@ COW_MLX_API cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t time
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out);
 
+/**
+ * Put a model to sleep: free its weights, the caches of its contexts and checkpoints, and its
+ * processed prompts. Contexts keep their tokens and parameters.
+ *
+ * The next call that needs the weights reads them again from the folder, in steps as a load, so
+ * that other models generate meanwhile. The next begin on a context processes its tokens again,
+ * and so does cow_mlx_context_save(). The results are those that there were without the sleep. If
+ * the folder has other weights by then, these calls are COW_MLX_EIO: load the model again.
+ *
+ * A model that sleeps already, and one whose weights a lazy load has left on disk, only loses the
+ * caches. runtime_params.model_memory does this by itself.
+ *
+ * @retval COW_MLX_ESTATE        a generation on one of its contexts has not ended, another call
+ * runs on the model, or an adapter or a training of it is open
+ * @retval COW_MLX_ENOENT        the folder, or one of its files, is gone; the model stays awake, as
+ *                               after every failure
+ * @retval COW_MLX_EUNSUPPORTED  the model runs on several machines
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_sleep(cow_mlx_model model);
+
 /** Free the handle. The weights live until the model's last context is freed; a running load is
  *  cancelled. */
 COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
@@ -159,6 +204,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  *   if it does not load.
  * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
  *   context, or null if unknown.
+ * - estimates: "load_bytes" that a load takes at its peak, and "peak_bytes_of_1000_tokens" that a
+ *   context takes beside the weights while it processes so many, or null if unknown.
  * - "license": from config.json or README.md, or null.
  * - "sampling": the members of cow_mlx_generation_params that generation_config.json recommends.
  * - "loads": whether cow_mlx_model_load() with default params and enough memory would succeed, as
@@ -188,24 +235,38 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  * - "chat_template" and "tools": whether there is one, and whether it renders tools.
  * - "tool_parser" (the format of tool calls, or null) and "tool_markers" (the texts at their
  *   "start" and "end", or null).
+ * - "infill": whether it has the tokens for cow_mlx_model_infill_prompt().
  * - "thinking" (whether the model marks its thinking) and "thinking_markers" (the markers, or
  *   null).
+ * - "embedding_width": the numbers of a row for cow_mlx_context_begin_embeddings(), or null if the
+ *   model's network does not take such rows.
+ * - "images": null for a model of text. Otherwise an object: "why_not", null if the model takes
+ *   images in messages, else the reason; "max_pixels" of an image; the "width" and "height" that
+ *   images are resized to; and the "tokens" that an image then takes.
+ * - "asleep": whether its weights are on disk since a sleep.
  * - "activations": exact or int8.
  * - "kernels": the "instruction_set" of the kernels in use, or null; the number of "layers", the
  *   number "fused" into one operation, and whether the "whole" network is; "why_not", a list of
  *   reasons, each with its number of layers. null as long as lazily loaded weights are not read.
  *   Without kernels a CPU computes slowly with quantized weights and weights of 16 bits; the load
  *   then logs a warning.
+ * - "tasks": what calls can do with the model: a list of "generate", "embed", "rank" and
+ *   "classify".
  * - "labels": the labels of a classification head, or null; a model with a head does not generate,
  *   see cow_mlx_model_rank().
+ * - "sentences": what files of sentence-transformers say, or null: "pooling" (a list: vectors of
+ *   several are joined), "normalized", "prompts" (texts by name), "default_prompt" (a name, or
+ *   null), "max_tokens" of a text and "truncate_dims" (or null).
  * - "license" and "sampling": as in cow_mlx_model_inspect().
  * - "split": "tensor" or "pipeline" of a model on several machines, else null. "ranks": a list of
  *   these machines, or null: "rank", "address" ("local" for this one), its "bytes" and "layers",
  *   "state" ("ready", "lost", or "ended" since another one is lost), "error" (null, or why it is
  *   lost).
  * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
- *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
- *   window is full: then trim_end recomputes, and there are no drafts.
+ *   "draft": "in_place", "recomputed" or "no"; null of an encoder. With a sliding window "in_place"
+ *   holds until the window is full: then both are recomputed. A draft that is recomputed keeps the
+ *   state in front of it; the accepted part of a draft that is rejected is processed again with the
+ *   next tokens.
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
                                               size_t* length);
@@ -273,6 +334,12 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * call, ends within one second of processor time, 2,000,000 steps and 64 MB of memory. Its output
  * may be four times the size of its input plus 262,144 characters.
  *
+ * If the model takes images (cow_mlx_model_info(), "images"), a content part of a message may be
+ * {"type": "image", "media": 7}, where 7 is an open cow_mlx_media, or {"type": "image_url",
+ * "image_url": {"url": "data:image/png;base64,..."}}. Other URLs are refused. The positions of an
+ * image get ids below -1, which cow_mlx_context_begin() takes, whole images only. They are valid
+ * for this model as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
+ *
  * Options are an object; null means an option's default:
  *
  * - "tools": a list of functions in the format of OpenAI's services: {"type": "function",
@@ -306,8 +373,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *                               that is too long
  * @retval COW_MLX_EFORMAT       the template is malformed (its line), or passes a bound (which one,
  *                               its number, and the line)
- * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message has an image, sound or
- *                               video
+ * @retval COW_MLX_EUNSUPPORTED  the model has no chat template; a message has an image that the
+ *                               model does not take, sound or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
@@ -316,6 +383,29 @@ COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const 
                                                      const char* COW_MLX_NULLABLE options_json,
                                                      int32_t* tokens, size_t capacity,
                                                      size_t* count);
+
+/**
+ * Make the prompt of an infill: a model of code then generates the text between a prefix and a
+ * suffix, and ends with one of its end tokens.
+ *
+ * Text of special tokens inside prefix and suffix stays plain text. Contexts generate between the
+ * parts of a long prompt, as for cow_mlx_model_tokenize().
+ *
+ * @param prefix  the text before the gap; may be NULL if length is 0
+ * @param length  bytes of prefix, or COW_MLX_NUL
+ * @param suffix  the text behind the gap, or "". NUL-terminated
+ * @param tokens  receives the token ids
+ * @param count   receives the number of tokens
+ * @retval COW_MLX_EINVAL        a text is not UTF-8, or has a piece that is too long
+ * @retval COW_MLX_EUNSUPPORTED  the model has no tokens for this: cow_mlx_model_info(), "infill"
+ * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_infill_prompt(cow_mlx_model model,
+                                                       const char* COW_MLX_NULLABLE prefix,
+                                                       size_t length, const char* suffix,
+                                                       int32_t* tokens, size_t capacity,
+                                                       size_t* count);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,10 @@ typedef struct cow_mlx_value {
 } cow_mlx_value;
 
 typedef struct cow_mlx_program_params {
-  size_t struct_size; /**< there are no options yet */
+  size_t struct_size;
+  const char* fixed; /**< of an ONNX file alone: a JSON object with values of inputs and sizes of
+                          named dimensions that do not change from run to run, such as {"batch": 1,
+                          "shape": [2, 3]}; NULL (default): none */
 } cow_mlx_program_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -55,6 +58,31 @@ cow_mlx_program_create(const char* json, size_t length,
                        const cow_mlx_program_params* COW_MLX_NULLABLE params, cow_mlx_program* out);
 
 /**
+ * Load a program from a file.
+ *
+ * - "name.json" is a program as cow_mlx_program_create() takes it. "name.safetensors" beside it, if
+ *   there is one, has values of its parameters.
+ * - "name.onnx" is a network. Its initializers become parameters with values. Operators, types and
+ *   shapes that no program can have are COW_MLX_EUNSUPPORTED, whose details name the operator and
+ *   the node. What shapes depend on must be known: see params.fixed. External data must be in the
+ *   folder of the file. Needs the Python package onnx.
+ *
+ * A run may leave out all parameters that have values. A training begins with them. A derived
+ * program keeps them, except those that it binds or vectorizes.
+ *
+ * @param path  UTF-8; its ending decides
+ * @param out   receives the handle
+ * @retval COW_MLX_EINVAL        also: params.fixed does not fit the file
+ * @retval COW_MLX_ENOENT        there is no such file, or Python lacks the package onnx (reason
+ *                               package_not_found)
+ * @retval COW_MLX_EFORMAT       the file is damaged, or external data is not in its folder
+ * @retval COW_MLX_EUNSUPPORTED  it needs what programs do not have
+ * @since 1.0
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_load(
+    const char* path, const cow_mlx_program_params* COW_MLX_NULLABLE params, cow_mlx_program* out);
+
+/**
  * Derive a program from another one: its gradient, a version for many rows at a time, or one with
  * bound inputs. A derived program can be derived again, and does not depend on the original.
  *
@@ -85,7 +113,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const
  * With params.submit the call returns once the run is accepted. Its outputs can be inputs of other
  * runs at once. cow_mlx_array_wait() returns its status.
  *
- * @param inputs   count values: the program's inputs, then its parameters, in their order
+ * @param inputs   count values: the program's inputs, then its parameters, in their order;
+ *                 parameters with values of a file may all be left out
  * @param outputs  output_count values, as many as the program has; changed only on COW_MLX_OK
  * @retval COW_MLX_EINVAL     also: other dtypes, shapes that do not fit each other, an index out of
  *                            range, a number that is not finite where that is checked, an endless
@@ -111,6 +140,7 @@ COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
  * Describe a program as a JSON object: "inputs", "parameters", "outputs", "nodes", "functions" with
  * dtypes and shapes, "dimensions", "derived", "longest_turn" (the longest time in seconds that
  * others waited for a run) and, for given dimensions, "run" with bytes and multiplications.
+ * A parameter also has its "init", and "has_value": whether its values came with a file.
  *
  * @param dimensions  a JSON object with the value of each dimension; may be NULL
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed

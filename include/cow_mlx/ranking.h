@@ -41,6 +41,9 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE 
 /**
  * Score how well documents fit a query, as rerankers do: the higher a score, the better.
  *
+ * An encoder with a head (a cross-encoder) reads query and document as a pair, and its head reads
+ * the token that it was trained with.
+ *
  * A model that answers yes or no gives one score: the logit of params.yes minus that of params.no
  * after the prompt (Qwen3-Reranker, arXiv 2506.05176). A classification head gives a score for each
  * label, from the hidden state of the last token; model_info names the labels. Prompts are
@@ -65,6 +68,37 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
                                               const cow_mlx_text* documents, size_t count,
                                               const cow_mlx_rank_params* COW_MLX_NULLABLE params,
                                               float* scores, size_t capacity, size_t* labels);
+
+/* -------------------------------------------------------- Classification */
+
+/**
+ * Find the labels of a text, by a model with a classification head (model_info, "tasks" has
+ * "classify"). Gives a JSON object:
+ *
+ * - "labels": a list of all labels, the most probable first, each an object: "label", its name, and
+ *   "probability".
+ * - "multiple": whether any number of labels may hold for a text. Otherwise the sum of their
+ *   probabilities is 1.
+ *
+ * A head for tokens ("…ForTokenClassification") gives "entities" instead: a list of the words that
+ * belong together (BIO), each an object: "label" without its prefix, "text", "begin" and "end" in
+ * bytes of the text, and "probability".
+ *
+ * To classify a pair of texts, call cow_mlx_model_rank(). Contexts generate meanwhile.
+ *
+ * @param text    UTF-8
+ * @param buffer  receives the JSON text
+ * @param needed  receives its size in bytes
+ * @retval COW_MLX_EINVAL        the text is not UTF-8, or has no tokens
+ * @retval COW_MLX_ECONTEXT      the text is longer than the model's context length
+ * @retval COW_MLX_EUNSUPPORTED  the model has no classification head
+ * @retval COW_MLX_EBUFFER       capacity is too small; *needed is the size needed. Another call
+ *                               computes again
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model, const char* text,
+                                                  size_t length, char* buffer, size_t capacity,
+                                                  size_t* needed);
 
 #ifdef __cplusplus
 }

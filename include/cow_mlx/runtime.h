@@ -48,6 +48,23 @@ typedef struct cow_mlx_runtime_params {
    *  "user-interactive", "user-initiated", "utility" or "background"; NULL: "user-initiated".
    *  Other systems have none */
   const char* quality_of_service;
+  /** folder where processed prompts are kept for later processes, or NULL. It is made if it does
+   *  not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
+   *  of contexts with share_prefix are written in the background, the last ones by
+   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
+  const char* prompt_cache_dir;
+  /** bytes that the files in prompt_cache_dir may take; those that were not used for longest are
+   *  removed; at least 1. Default: 4 GiB */
+  uint64_t prompt_cache_bytes COW_MLX_DEFAULT(4294967296);
+  /** bytes that the weights of all models may take together; 0: no bound. Before weights are read
+   *  that would pass it, models that were not used for longest are put to sleep, as by
+   *  cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed */
+  uint64_t model_memory;
+  /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
+   *  so that models load faster next time; made if it is not there. Entries are bound to the
+   *  contents of their files and checked; files that others may write are not read. NULL: nothing
+   *  is kept; never "" */
+  const char* cache_dir;
 } cow_mlx_runtime_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -70,7 +87,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
  *                               another version, the caller is a sub-interpreter, or mlx cannot be
  *                               loaded
- * @retval COW_MLX_EIO           the process, or the system, has too many open files
+ * @retval COW_MLX_EIO           the process, or the system, has too many open files;
+ *                               prompt_cache_dir cannot be made or written to
  */
 COW_MLX_API cow_mlx_status
 cow_mlx_runtime_start(const cow_mlx_runtime_params* COW_MLX_NULLABLE params);
@@ -96,10 +114,14 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  *   "blas_problem": why it is not the best one, or null.
  * - "kernels": the library's kernels for CPUs. "instruction_set" and "threads" are null without
  *   kernels; "problem" says why there are none, or is null.
+ * - "cache_dir": null, or an object: "path", and "problem", "" or why an entry was not written.
  * - "architectures": list of model_type.
  * - "memory": bytes "active", "cache", "peak", "limit", "cache_limit" (null if mlx's default) and
  *   "wired_limit", 0 while nothing is wired.
- * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "array",
+ * - "prompt_cache": null without prompt_cache_dir; else its "folder", "limit", "files" and "bytes";
+ *   how many prompts this runtime has "written" and "found"; "problem": why the last one was not
+ *   written, or null.
+ * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "media", "array",
  *   "program", "training".
  *
  * If the runtime does not start, `python -m cowmlx doctor` reports the reason.

@@ -29,7 +29,12 @@ class BatchSampler:
         self._samplers: dict[tuple[Sampler, ...], RowSampler] = {}
 
     def sample(
-        self, inputs: Sequence[SampleInput], logits: mx.array, rows: Sequence[int] | None = None
+        self,
+        inputs: Sequence[SampleInput],
+        logits: mx.array,
+        rows: Sequence[int] | None = None,
+        *,
+        raw: mx.array | None = None,
     ) -> list[Sample]:
         """Start computing a token for each input.
 
@@ -37,12 +42,14 @@ class BatchSampler:
             inputs: of the samples, all of one model.
             logits: (B, V).
             rows: whose logits are whose; None: in order.
+            raw: the model's logits, where a host has changed them.
         Returns:
             the samples, in the order of their inputs; all are of the same rows.
         """
         rows = range(len(inputs)) if rows is None else rows
         together, surprises = self._tokens(inputs, logits, rows)
         reported = any(input_.logprobs for input_ in inputs)
+        logits = logits if raw is None else raw
         logprobs = _logprobs(inputs, logits, rows, together) if reported else {}
         surprising = any(input_.sampler.params.mirostat for input_ in inputs)
         sampled = SampledRows(together, logprobs, surprises if surprising else None)

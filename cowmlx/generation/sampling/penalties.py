@@ -86,7 +86,7 @@ class Penalties:
             return []
         params = self._params
         terms = []
-        for token, length in self._repeats.after([*each.history, each.known_last]).items():
+        for token, length in self._repeats.after(each.whole).items():
             power = (length - params.dry_allowed_length) * math.log(params.dry_base)
             term = params.dry_multiplier * math.exp(min(power, _LARGEST_POWER))
             terms.append((token, min(term, _LARGEST_TERM)))

@@ -16,12 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cowmlx.generation.grammar import Constraint
+    from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.thinking import ThinkingFirst
     from cowmlx.models.model import Model
-
-    Constrains = Constraint | ThinkingFirst
 
 
 class Sampler:
@@ -153,16 +150,18 @@ class SampleInput:
         self.surprise = surprise
 
     @property
-    def known_last(self) -> int:
-        """The last token, where it is known."""
+    def whole(self) -> list[int]:
+        """All tokens, where the last one is known; it is negative if there is none."""
         assert not isinstance(self.last, Sample)
-        return self.last
+        return self.history if self.last < 0 else [*self.history, self.last]
 
     def known(self, window: int) -> list[int]:
         """Return the last ``window`` tokens, but for one that is still computing."""
         before = min(window - 1, len(self.history))
         tokens = self.history[-before:] if before else []
-        return tokens if isinstance(self.last, Sample) else [*tokens, self.last]
+        if isinstance(self.last, Sample) or self.last < 0:
+            return tokens
+        return [*tokens, self.last]
 
 
 class SampleInputs:
@@ -172,22 +171,38 @@ class SampleInputs:
         params: of the generation.
         model: whose tokens these are.
         constraint: on the output.
+        asks: whether the host is asked for each sample, so that the token before must be known.
 
     Attributes:
         count: samples so far.
-        waits: whether a token has to be known before its successor is sampled: the mask, DRY and
-            mirostat need it.
+        notes: whether :meth:`note` has to know every token.
+        constraint: on the output, or None.
     """
 
     def __init__(
-        self, params: GenerationParams, model: Model, constraint: Constrains | None
+        self,
+        params: GenerationParams,
+        model: Model,
+        constraint: Constrains | None,
+        *,
+        asks: bool = False,
     ) -> None:
         self.count = 0
         self._params = params
         self._sampler = Sampler(params, model)
-        self._constraint = constraint
+        self.constraint = constraint
         self._surprise = 2 * params.mirostat_tau  # mirostat's bound
-        self.waits = constraint is not None or self._sampler.waits
+        self._asks = asks
+        self.notes = constraint is not None or self._sampler.waits or asks
+
+    @property
+    def waits(self) -> bool:
+        """Whether a token has to be known before its successor is sampled.
+
+        DRY and mirostat need it, a host that is asked, and the mask, if there is one.
+        """
+        waits = self._sampler.waits or self._asks
+        return waits or (self.constraint is not None and self.constraint.waits)
 
     def behind(
         self,
@@ -207,9 +222,9 @@ class SampleInputs:
     def allowed_behind(self, history: list[int], last: int, logits: mx.array) -> SampleInput:
         """Return the same with the tokens that the grammar allows, while logits compute."""
         allowed = None
-        if self._constraint is not None:
+        if self.constraint is not None:
             mx.async_eval(logits)
-            allowed = self._constraint.allowed()
+            allowed = self.constraint.allowed()
         return self.behind(history, last, allowed=allowed)
 
     def note(self, token: int, sample: Sample) -> bool:
@@ -218,4 +233,4 @@ class SampleInputs:
             off = sample.surprise() - self._params.mirostat_tau
             if math.isfinite(off):  # logits may be no numbers
                 self._surprise -= self._params.mirostat_eta * off
-        return self._constraint is not None and self._constraint.accept(token)
+        return self.constraint is not None and self.constraint.accept(token)

@@ -150,10 +150,11 @@ class Step:
         finish: why it is the last one, or FINISH_NONE.
         full: whether the window has no place for it.
         feeds: whether it is fed to the network.
+        followed: whether its successor is sampled already.
         following: the logits behind it, or those that it was sampled from.
     """
 
-    __slots__ = ("before", "feeds", "finish", "following", "full", "pending")
+    __slots__ = ("before", "feeds", "finish", "followed", "following", "full", "pending")
 
     def __init__(self, pending: Sample, before: int, finish: int, full: bool) -> None:
         self.pending = pending
@@ -161,4 +162,5 @@ class Step:
         self.finish = finish
         self.full = full
         self.feeds = not finish and not full
+        self.followed = False
         self.following = pending.logits

@@ -30,6 +30,8 @@ FORMS: dict[str, Callable[[CallWriter, list[Tool], bool], str]] = {
     "pythonic": forms.pythonic,
     "qwen3_coder": forms.qwen3_coder,
 }
+# Parsers of models whose own calls take another form, which no grammar here describes.
+REQUIRED_ONLY = frozenset(("kimi_k3",))
 
 
 def lark_of_calls(model: Model, tools: list[Tool], *, once: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -15,21 +15,38 @@ from cowmlx.errors import InvalidArgument
 from cowmlx.folders import weights
 from cowmlx.models import fingerprint as fingerprints
 from cowmlx.models.model import Model
+from cowmlx.models.widths import widths_of
 from cowmlx.training.language import layers, trained_network
 from cowmlx.training.language.options import LanguageOptions
 from cowmlx.training.language.token_inputs import TokenBatch
 
 _GROUP_BYTES = 128 << 20
+_FLOAT = 4  # bytes of a number
+# Hidden states that a layer keeps for its gradients: the least, which checkpointing leaves.
+_KEPT = 1
 
 
 class LanguageObjective:
     """The :class:`cowmlx.training.objective.Objective` of a loaded model, which stays as it is.
 
+    Args:
+        model: the model.
+        options: which layers are trained, and how.
+        fingerprint: the model's and the tokenizer's.
+        require_room: raises where so many bytes may not be taken for a named purpose.
+
     Raises:
         Unsupported, InvalidArgument: see :func:`trained_network.make`.
     """
 
-    def __init__(self, model: Model, options: LanguageOptions, fingerprint: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        options: LanguageOptions,
+        fingerprint: str,
+        require_room: Callable[[int, str], None] = lambda size, what: None,
+    ) -> None:
+        self._require_room = require_room
         self.model = model
         self.options = options
         self.network = trained_network.make(model, options)
@@ -43,11 +60,14 @@ class LanguageObjective:
 
     @classmethod
     def steps(
-        cls, model: Model, options: LanguageOptions
+        cls,
+        model: Model,
+        options: LanguageOptions,
+        require_room: Callable[[int, str], None] = lambda size, what: None,
     ) -> Generator[None, None, LanguageObjective]:
         """Make one, its arrays evaluated, in bounded steps."""
         own = yield from fingerprints.compute(model)
-        made = cls(model, options, f"{own.model} {own.tokenizer}")
+        made = cls(model, options, f"{own.model} {own.tokenizer}", require_room)
         waiting: list[mx.array] = []
         size = 0
         arrays = weights.flatten(made.network.parameters()).values()
@@ -86,6 +106,7 @@ class LanguageObjective:
         self, batch: TokenBatch, key: mx.array | None
     ) -> tuple[mx.array, mx.array, dict[str, mx.array]]:
         """Return the sum of losses, the number of targets, and gradients of the sum; lazily."""
+        self._require_room(self._bytes(batch, is_step=True), "a micro-batch")
 
         def total(values: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
             self._slots.put(values)
@@ -104,6 +125,7 @@ class LanguageObjective:
 
     def evaluate(self, batch: TokenBatch) -> tuple[mx.array, mx.array, mx.array]:
         """Return the sum of losses, the number of targets, and how many are the best token."""
+        self._require_room(self._bytes(batch, is_step=False), "a micro-batch")
         self.network.eval()
         try:
             logits = _logits(self.network, batch)
@@ -111,6 +133,15 @@ class LanguageObjective:
             self.network.train()
         value, count = _summed(_cross_entropy(logits, batch), batch)
         return value, count, _correct(logits, batch)
+
+    def _bytes(self, batch: TokenBatch, *, is_step: bool) -> int:
+        """Return the bytes that a micro-batch takes at least: of activations and gradients."""
+        widths = widths_of(self.model)
+        rows, columns = batch.tokens.shape
+        kept = widths.layers * _KEPT * widths.width if is_step else 0
+        numbers = rows * (columns - 1) * (widths.vocabulary + kept)
+        gradients = sum(value.nbytes for value in self._values.values()) if is_step else 0
+        return _FLOAT * numbers + gradients
 
     def fingerprint(self) -> str:
         """Return a hash of the model, its tokenizer, the trained parameters and the options."""

@@ -1,0 +1,83 @@
+"""States of layer caches at a position inside a prompt, for caches that cannot drop tokens.
+
+Most networks with such caches have layers with keys and values, too. Those can be cut anywhere, so
+a :class:`Point` holds the state of the others alone: it is small, and copies no keys and values.
+"""
+
+from __future__ import annotations
+
+import copy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class Point:
+    """Tokens, and the states behind them of caches that cannot be cut. Never changed.
+
+    Attributes:
+        tokens: the tokens held.
+        states: of every cache that has no parts; None for one that can be cut.
+    """
+
+    __slots__ = ("states", "tokens")
+
+    def __init__(self, tokens: list[int], states: list[Any]) -> None:
+        self.tokens = tokens
+        self.states = states
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states."""
+        return sum(state.nbytes for state in self.states if state is not None)
+
+
+def needs_points(layers: list[Any]) -> bool:
+    """Whether some caches of a model cannot be cut at every position."""
+    return not all(map(_is_cuttable, _parts(layers)))
+
+
+def point_of(tokens: list[int], layers: list[Any]) -> Point | None:
+    """Return the state of layers that hold these tokens; None where no cache can be cut."""
+    parts = list(_parts(layers))
+    if not any(map(_is_cuttable, parts)):
+        return None
+    states = [None if _is_cuttable(part) else copy.deepcopy(part) for part in parts]
+    return Point(list(tokens), states)
+
+
+def go_back(layers: list[Any], held: int, point: Point) -> bool:
+    """Let layers hold a point's tokens alone; false if they do not keep step.
+
+    Args:
+        layers: those of more tokens, which begin with the point's.
+        held: how many these are.
+        point: to go back to.
+    """
+    excess = held - len(point.tokens)
+    in_step = True
+    for part, state in zip(_parts(layers), point.states, strict=True):
+        if state is None:
+            in_step = in_step and (not excess or part.trim(excess) == excess)
+        else:
+            vars(part).clear()
+            vars(part).update(vars(copy.deepcopy(state)))
+    return in_step
+
+
+def _is_cuttable(part: Any) -> bool:
+    """Whether a cache can drop its last tokens, regardless of how many it holds."""
+    limited = getattr(part, "max_size", None) or getattr(part, "chunk_size", None)
+    return not limited and bool(part.is_trimmable())
+
+
+def _parts(layers: Any) -> Iterator[Any]:
+    """Yield every cache that has no parts."""
+    for layer in layers:
+        parts = getattr(layer, "caches", None)
+        if parts is None:
+            yield layer
+        else:
+            yield from _parts(parts)

@@ -1,0 +1,85 @@
+"""Steps of a batch in which rows check drafts."""
+
+from __future__ import annotations
+
+from cowmlx.generation.batched import feed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cowmlx.cache.batch import Batch
+    from cowmlx.generation.context import Context
+    from cowmlx.generation.sampling.samples import Step
+    from cowmlx.scheduling.row_samples import RowSamples
+
+
+class DraftSteps:
+    """One pass over the drafts of several contexts, and over the next tokens of those without.
+
+    Args:
+        network: of the model.
+        batch: in which all contexts have rows.
+        samples: for the contexts.
+    """
+
+    def __init__(self, network: Any, batch: Batch, samples: RowSamples) -> None:
+        self._network = network
+        self._batch = batch
+        self._samples = samples
+
+    def take(self, contexts: list[Context]) -> None:
+        """Step the contexts. A failure of one ends its generation alone."""
+        drafted: list[tuple[Context, list[int]]] = []
+        plain: list[tuple[Context, Step]] = []
+        for context in contexts:
+            generation = context.generation
+            assert generation is not None
+            try:
+                generation.batched += len(contexts) > 1
+                if ids := generation.next_draft():
+                    drafted.append((context, ids))
+                else:
+                    plain.append((context, generation.prepare()))
+            except BaseException as error:
+                context.fail(error)
+        self._feed(drafted, [turn for turn in plain if turn[1].feeds])
+        self._read([turn for turn in plain if not turn[1].feeds])
+
+    def _feed(
+        self, drafted: list[tuple[Context, list[int]]], fed: list[tuple[Context, Step]]
+    ) -> None:
+        """Feed drafts, and the tokens of plain steps; read what comes of them."""
+        contexts = [context for context, _ in (*drafted, *fed)]
+        if not contexts:
+            return
+        tokens = [ids for _, ids in drafted]
+        rows: list[Any] = [context.sequence.row for context in contexts]
+        try:
+            tokens += [[step.pending.value()] for _, step in fed]
+            indices = [row.index for row in rows]
+            logits = feed(self._network, self._batch, rows, tokens)
+        except BaseException as error:  # the layers may be out of step
+            for context in contexts:
+                context.fail(error)
+            return
+        if fed:
+            self._samples.follow(fed, indices[len(drafted) :], logits[:, 0])
+        for (context, ids), row in zip(drafted, indices, strict=False):
+            try:
+                generation: Any = context.generation
+                generation.hold_draft(ids)
+                generation.check_draft(ids, logits[row, : len(ids)])
+            except BaseException as error:
+                context.fail(error)
+        self._read(fed)
+
+    def _read(self, taken: list[tuple[Context, Step]]) -> None:
+        """Read the tokens of plain steps."""
+        self._samples.match(taken)
+        for context, step in taken:
+            try:
+                if context.generation is not None and not context.generation.ended:
+                    context.generation.read(step)
+            except BaseException as error:
+                context.fail(error)

@@ -1,0 +1,111 @@
+"""Which lane a context is in: one per model, kind of cache and kind of priority."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from cowmlx.scheduling.lane import Lane
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cowmlx.generation.context import Context
+    from cowmlx.models.model import Model
+    from cowmlx.scheduling.scheduler import Scheduler
+    from cowmlx.scheduling.streams import StreamPool
+
+    # A model, how keys and values are stored, and whether it is background work.
+    Key = tuple[int, tuple[int, int], bool]
+
+
+class Lanes:
+    """All lanes: one per model (with its adapter), kind of cache and kind of priority.
+
+    A context is in a lane and has a stream while it has work. Idle contexts have no stream, which
+    would be a thread, and cost steps no time.
+
+    Args:
+        streams: of contexts and lanes.
+        scheduler: gives lanes their turns.
+    """
+
+    def __init__(self, streams: StreamPool, scheduler: Scheduler) -> None:
+        self._streams = streams
+        self._scheduler = scheduler
+        # Whether so many bytes can be taken at ease.
+        self.has_room: Callable[[int], bool] = lambda size: True
+        self._lanes: dict[Key, Lane] = {}
+        self._of: dict[Context, Lane] = {}
+
+    @property
+    def idle_stream(self) -> mx.Stream:
+        """The stream of short computations for contexts that have none."""
+        return mx.default_stream(self._streams.device)
+
+    def enter(self, context: Context) -> mx.Stream:
+        """Let a context work, and be batched with others of its model; returns its stream.
+
+        Raises:
+            OutOfMemory: a stream's thread cannot be started; nothing has changed.
+        """
+        stream = self._streams.take()
+        try:
+            model, kv, priority = context.model, context.params.kv, context.priority
+            key = model.weights_version, kv.key, priority < 0
+            if key not in self._lanes:
+                kind = _kind(model)
+                stream_of_lane = self._streams.take()
+                self._lanes[key] = kind(model, kv, priority, stream_of_lane, self.has_room)
+            lane = self._lanes[key]
+            self._scheduler.add(lane)
+            self._of[context] = lane
+            lane.contexts.append(context)
+        except BaseException:
+            self._of.pop(context, None)
+            self._streams.give_back(stream)
+            raise
+        return stream
+
+    def exit(self, context: Context, stream: mx.Stream, settled: bool) -> None:
+        """Take a context's stream back, once its layers are in no batch.
+
+        Args:
+            context: whose it is.
+            stream: its stream.
+            settled: whether all that was computed there has succeeded.
+        """
+        lane = self._of[context]
+        # All that may find no memory comes first. Not by its key: the weights may have another
+        # version by now.
+        others = {key: own for key, own in self._lanes.items() if own is not lane}
+        if settled:
+            self._streams.note_settled(stream)
+        self._streams.give_back(stream)
+        del self._of[context]
+        lane.contexts.remove(context)
+        if lane.finished:
+            self._lanes = others
+            self._scheduler.remove(lane)
+            if settled:  # with the layers that were in the batch
+                self._streams.note_settled(lane.stream)
+            self._streams.give_back(lane.stream)
+
+    def note_spoiled(self, context: Context) -> None:
+        """Note that a step of a context's batch was not computed; its generation has the error."""
+        lane = self._of.get(context)
+        if lane is not None and lane.spoiled is None and context.generation is not None:
+            lane.spoiled = context.generation.error
+
+    def lane_of(self, context: Context) -> Lane | None:
+        """Return the lane of a context; None for an idle one."""
+        return self._of.get(context)
+
+
+def _kind(model: Model) -> type[Lane]:
+    """Return the kind of lanes that a model has."""
+    if model.split is None:
+        return Lane
+    from cowmlx.scheduling.remote_lane import RemoteLane  # late: few hosts need it
+
+    return RemoteLane

@@ -1,0 +1,266 @@
+"""The prompt cache on disk: written in the background, read before a generation begins."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from contextlib import suppress
+from math import inf
+from time import perf_counter
+
+import mlx.core as mx
+
+from cowmlx import failures
+from cowmlx.cache import disk
+from cowmlx.cache.disk_reader import Reader
+from cowmlx.cache.prompt_files import PromptFiles
+from cowmlx.cache.trimming import can_trim_all
+from cowmlx.errors import CowMlxError, InvalidArgument, OutOfMemory, OutOfRange
+from cowmlx.services import saving
+from cowmlx.services.transfers import PromptTokenizing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    from cowmlx.cache.prompt_files import PromptFile
+    from cowmlx.cache.sequence import Sequence, Snapshot
+    from cowmlx.call import Call
+    from cowmlx.generation.context import Context
+    from cowmlx.generation.params import ContextParams
+    from cowmlx.models.model import Model
+    from cowmlx.scheduling.scheduler import Scheduler
+
+# Tokens that a prompt must have more than the folder knows of it, to be written.
+WRITTEN = 256
+# Tokens that a file must have more than memory knows, to be read: processing fewer is as quick.
+READ = 64
+_PAUSE = 0.05  # seconds between two steps while others work
+_MOST_PENDING = 4  # prompts that wait to be written; each keeps its state in memory
+
+
+class PromptCache:
+    """Processed prompts in a folder, for this process and others and for later ones.
+
+    Args:
+        folder: of the files.
+        capacity: bytes that they may take.
+        scheduler: gives the writing its turns.
+
+    Raises:
+        InvalidArgument: a value is not accepted.
+        InputOutput: the folder cannot be made or written to.
+    """
+
+    def __init__(self, folder: str, capacity: int, scheduler: Scheduler) -> None:
+        if not folder:
+            raise InvalidArgument(
+                "prompt_cache_dir is empty; it must name a folder, or be NULL for none",
+                reason="missing",
+                argument="prompt_cache_dir",
+            )
+        if capacity < 1:
+            raise OutOfRange("prompt_cache_bytes", capacity, "at least 1 with prompt_cache_dir")
+        self.files = PromptFiles(folder, capacity)
+        self.written = self.found = 0
+        self.problem: str | None = None
+        self._scheduler = scheduler
+        self._writing = Writing(self)
+
+    def info(self) -> dict[str, Any]:
+        """Return the facts for ``runtime_info``."""
+        files, size = self.files.usage()
+        return {
+            "folder": self.files.folder,
+            "limit": self.files.capacity,
+            "files": files,
+            "bytes": size,
+            "written": self.written,
+            "found": self.found,
+            "problem": self.problem,
+        }
+
+    # ---------------------------------------------------------------- Writing
+
+    def note(self, model: Model, params: ContextParams, sequence: Sequence, held: Snapshot) -> None:
+        """Write a processed prompt later, if the folder does not have most of it.
+
+        Args:
+            model: that processed it.
+            params: of the context.
+            sequence: of that model and kind of cache.
+            held: the prompt.
+        """
+        if len(held.tokens) >= WRITTEN and model.split is None:
+            self._writing.add(self._write(model, params, sequence, held))
+            self._scheduler.add(self._writing)
+
+    def finish(self) -> None:
+        """Write all that is to be written."""
+        while self._writing.turn():
+            pass
+
+    def _write(
+        self, model: Model, params: ContextParams, sequence: Sequence, held: Snapshot
+    ) -> Generator[None, None, None]:
+        key = yield from saving.key_of(model, params.kv)
+        name = _name_of(key)
+        cuts = can_trim_all(held.layers)
+        known = self.files.longest(name, held.tokens, cuts=cuts)
+        if known is not None and known.common + WRITTEN > len(held.tokens):
+            self.files.touch(known.path)
+            return
+        metadata, arrays = saving.parts_of(held, key, sequence.template(), model.architecture)
+        if sum(array.nbytes for array in arrays.values()) > self.files.capacity:
+            return
+        path = self.files.path_for(name, held.tokens)
+        yield from disk.write(path, metadata, arrays, mode=0o600)
+        self.written += 1
+        if cuts:
+            self.files.remove_contained(name, held.tokens)
+        self.files.drop_excess()
+
+    # ---------------------------------------------------------------- Reading
+
+    def read(self, context: Context, prompt: list[int]) -> Generator[None, None, Snapshot | None]:
+        """Read the snapshot that has the most in common with a prompt; None if none is of use.
+
+        Damaged files are removed.
+        """
+        key = yield from saving.key_of(context.model, context.params.kv)
+        name, begin = _name_of(key), prompt[:-1]
+        cuts = can_trim_all(context.sequence.make_layers())
+        least = context.known_tokens(prompt) + READ
+        while (file := self.files.longest(name, begin, cuts=cuts)) and file.common >= least:
+            try:
+                snapshot = yield from self._snapshot(context, key, file)
+            except OutOfMemory:
+                return None
+            except CowMlxError:
+                self.files.remove(file.path)
+                continue
+            if snapshot.tokens[: file.common] != begin[: file.common]:
+                self.files.remove(file.path)
+                continue
+            self.files.touch(file.path)
+            self.found += 1
+            return snapshot
+        return None
+
+    def _snapshot(
+        self, context: Context, key: dict[str, str], file: PromptFile
+    ) -> Generator[None, None, Snapshot]:
+        model = context.model
+        reader = Reader(file.path)
+        try:
+            template = context.sequence.template
+            return (yield from saving.read(reader, key, template, model.vocabulary_size, file.size))
+        finally:
+            reader.close()
+
+    def begin(
+        self,
+        call: Call,
+        context: Context,
+        prompt: list[int],
+        start: Callable[[Snapshot | None], None],
+    ) -> None:
+        """Begin a generation, behind a prompt's known start on disk if there is one.
+
+        Args:
+            call: that begins it.
+            context: to begin on.
+            prompt: all tokens.
+            start: begins, given the snapshot.
+        """
+        if not self._may_know(context, prompt):
+            start(None)
+            return
+        steps = self.read(context, prompt)
+        self._scheduler.add(PromptTokenizing(call, context, steps, start))
+
+    def _may_know(self, context: Context, prompt: list[int]) -> bool:
+        """Whether it is worth looking for a prompt in the folder."""
+        return (
+            context.params.share_prefix
+            and context.model.split is None
+            and READ < len(prompt) <= context.params.max_tokens
+            and self.files.usage()[0] > 0
+        )
+
+
+class Writing:
+    """Writes prompts one after the other while no other unit has work: a unit of the scheduler."""
+
+    priority = -1
+    shares_time = False
+    patience = 0.0
+
+    def __init__(self, cache: PromptCache) -> None:
+        self._cache = cache
+        self._pending: deque[Generator[None, None, None]] = deque()
+        self._stream = mx.default_stream(mx.default_device())
+        self._stepped = perf_counter()
+
+    def add(self, steps: Generator[None, None, None]) -> None:
+        """Let steps be done behind the others; the oldest that have not begun may be left out."""
+        self._pending.append(steps)
+        if len(self._pending) > _MOST_PENDING:
+            del self._pending[1]
+
+    @property
+    def due(self) -> float:
+        """Deadline of its next turn, regardless of load."""
+        return self._stepped + _PAUSE if self._pending else inf
+
+    @property
+    def wakes(self) -> float:
+        """When it may want a turn although nothing has happened."""
+        return 0.0 if self._pending else inf
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self._pending
+
+    def attend(self) -> None:
+        """Do nothing: no call waits."""
+
+    def block(self) -> bool:
+        """Return false: its turns wait themselves."""
+        return False
+
+    def turn(self) -> bool:
+        """Do one step; false if there is none."""
+        if not self._pending:
+            return False
+        steps = self._pending[0]
+        self._stepped = perf_counter()
+        try:
+            with mx.stream(self._stream):
+                next(steps)
+            return True
+        except StopIteration:
+            self._cache.problem = None
+        except Exception as error:
+            self._cache.problem = str(failures.translate(error))
+            with suppress(Exception):
+                steps.close()
+        self._pending.popleft()
+        return True
+
+
+def _name_of(key: dict[str, str]) -> str:
+    """Return the part of a file's name that says which weights and cache it fits."""
+    text = "\n".join(f"{name} {value}" for name, value in sorted(key.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def opened(params: dict[str, Any], scheduler: Scheduler) -> PromptCache | None:
+    """Return the prompt cache that the fields of ``cow_mlx_runtime_params`` ask for."""
+    folder = params["prompt_cache_dir"]
+    if folder is None:
+        return None
+    return PromptCache(os.fspath(folder), params["prompt_cache_bytes"], scheduler)
