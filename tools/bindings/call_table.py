@@ -15,7 +15,7 @@ class Is(Flag):
     BODY_BY_HAND = auto()
     # csrc has its body, and there are no typed arguments.
     ALL_BY_HAND = auto()
-    # Has an operation of the dispatch thread, though all is by hand.
+    # Has an operation of the dispatch thread, though all is by hand: bridge.pyx reads it.
     REQUESTED = auto()
     # Bindings make it by hand: its parameters have no roles.
     NO_ROLES = auto()
@@ -42,6 +42,7 @@ CALLS = {
     "model_free": Is.BODY_BY_HAND,
     "model_tokenize": Is.ALLOCATES,
     "model_chat_prompt": Is.ALLOCATES,
+    "model_infill_prompt": Is.ALLOCATES,
     "model_embed": Is.ALLOCATES,
     "adapter_load": Is.ALLOCATES,
     "context_create": Is.ALLOCATES,
@@ -49,18 +50,27 @@ CALLS = {
     "context_tokens": Is.READ_ONLY,
     "context_save": Is.ALLOCATES,
     "context_load": Is.ALLOCATES,
+    "context_save_array": Is.ALLOCATES,
+    "context_load_array": Is.ALLOCATES,
     "context_info": Is.READ_ONLY,
     "context_begin": Is.ALLOCATES,
+    "context_begin_embeddings": Is.ALLOCATES,
     "context_begin_async": Is.ALL_BY_HAND | Is.ASYNC,
     "context_next": Is.BODY_BY_HAND | Is.CONSUMES,
     "context_next_event": Is.ALL_BY_HAND,
     "context_poll": Is.BODY_BY_HAND,
     "context_wake_fd": Is.BODY_BY_HAND,
     "context_generate": Is.ALLOCATES,
+    "context_prompt_logprobs": Is.ALLOCATES,
+    "context_prompt_logits": Is.ALLOCATES,
+    "context_hidden_states": Is.ALLOCATES,
+    "context_perplexity": Is.ALLOCATES,
     "context_cancel": Is.ALL_BY_HAND,
     "context_stats": Is.READ_ONLY,
     "context_chat": Is.ALLOCATES,
     "context_chat_async": Is.ALL_BY_HAND | Is.ASYNC,
+    "media_from_pixels": DATA | Is.REQUESTED | Is.ALLOCATES,
+    "media_from_file": DATA | Is.REQUESTED | Is.ALLOCATES,
     "array_create": DATA,
     "array_read": DATA,
     "array_type": DATA,
@@ -73,6 +83,7 @@ CALLS = {
     "arrays_load": Is.ALLOCATES,
     "arrays_save": Is.ALLOCATES,
     "program_create": Is.ALLOCATES,
+    "program_load": Is.ALLOCATES,
     "program_derive": Is.ALLOCATES,
     "program_run": Is.BODY_BY_HAND | Is.ALLOCATES,
     "program_cancel": Is.ALL_BY_HAND,
@@ -81,10 +92,12 @@ CALLS = {
     "training_step": Is.BODY_BY_HAND | Is.ALLOCATES,
     "training_fit": Is.ALLOCATES,
     "training_evaluate": Is.ALLOCATES,
-    "training_save": Is.ALLOCATES,
+    "training_parameter": Is.READ_ONLY,
+    "training_info": Is.READ_ONLY,
+    "training_save": Is.ALLOCATES | Is.READ_ONLY,
     "training_load": Is.ALLOCATES,
-    "training_adapter": Is.ALLOCATES,
-    "training_export": Is.ALLOCATES,
+    "training_adapter": Is.ALLOCATES | Is.READ_ONLY,
+    "training_export": Is.ALLOCATES | Is.READ_ONLY,
     "training_cancel": Is.ALL_BY_HAND,
 }
 

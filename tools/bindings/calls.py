@@ -187,7 +187,7 @@ class Reader:
     def _input(self, name: str, type_: Type, names: list[str]) -> Role | None:
         if name == "params" and type_.name in self.structs:
             return Role("params", name, (name,), type_, type_.nullable)
-        counted = names[1:2] in (["length"], ["count"])
+        counted = names[1:2] in (["length"], ["count"]) or names[1:2] == [f"{name[:-1]}_count"]
         kinds = {"char": "text", "int32_t": "tokens", f"{PREFIX}text": "texts"}
         kinds[f"{PREFIX}value"] = "values"
         if counted and type_.name in kinds:

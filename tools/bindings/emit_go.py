@@ -44,6 +44,7 @@ ENUMS = {
     "FIT": "FitEnd",
     "FLAGS": "Flags",
     "SPLIT": "Split",
+    "QUANTIZE": "QuantizedFormat",
 }
 # Prefixes of constants whose type's name would be too long.
 PREFIXES = {"EVENT": "Event", "TRAINING": "Training", "FIT": "Fit", "LOG": "Log", "FLAGS": ""}

@@ -43,6 +43,7 @@ ENUMS = {
     "TRAINING": "TrainingEventKind",
     "FIT": "FitEnd",
     "SPLIT": "Split",
+    "QUANTIZE": "QuantizedFormat",
 }
 NOUNS = {"array": "NDArray"}
 # Objects that have no methods by hand.

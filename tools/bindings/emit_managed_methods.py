@@ -19,10 +19,18 @@ from tools.bindings.header import Header
 
 # Calls whose methods of Go take a context.Context, which cancels them.
 CANCELED = ("context_trim_end", "context_trim_front", "context_save", "context_load")
+CANCELED += ("context_save_array", "context_load_array")
+CANCELED += (
+    "context_begin_embeddings",
+    "context_prompt_logits",
+    "context_hidden_states",
+    "context_perplexity",
+)
 CANCELED += ("context_begin", "context_generate", "context_chat")
 CANCELED += ("training_step", "training_fit", "training_evaluate")
 # Elements that buffers have at first, where the inputs do not tell.
-CAPACITIES = {"context_logits": "1 << 18", "model_embed": "4096 * rows", "model_rank": "rows"}
+CAPACITIES = {"context_logits": "1 << 18", "context_prompt_logits": "1 << 18"}
+CAPACITIES |= {"model_embed": "4096 * rows", "model_rank": "rows"}
 CAPACITY = {"char": "1 << 14", "int32_t": "1024", "float": "1024"}
 
 
@@ -337,7 +345,8 @@ def go_method(method: Method) -> Iterable[str]:
         data, capacity, size = buffer.names
         element = {"char": "byte"}.get(buffer.type.name) or emit_go.TYPES[buffer.type.name]
         rows = "rows" if has_rows(call) else "1"
-        yield f"\tresult, err := filled[{element}](l, {method.capacity.replace(' ', '')}, {rows},"
+        how = f"filledUntil[{element}](ctx, {me}.cancel, " if is_canceled else f"filled[{element}]("
+        yield f"\tresult, err := {how}l, {method.capacity.replace(' ', '')}, {rows},"
         yield f"\t\tfunc({data} unsafe.Pointer, {capacity} uintptr, {size} *uintptr) int32 {{"
         yield from (f"\t\t\t{made}", "\t\t})")
     else:

@@ -19,7 +19,7 @@ from tools.bindings.hosts import Layout, Member
 WIDTH = 100
 # Enums of Rust, by the constants' name.
 ENUMS = {"LOG": "LogLevel", "ACTIVATIONS": "Activations", "SPLIT": "Split"}
-ENUMS |= {"OVERFLOW": "Overflow", "POOLING": "Pooling"}
+ENUMS |= {"OVERFLOW": "Overflow", "POOLING": "Pooling", "QUANTIZE": "QuantizedFormat"}
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,13 @@ RUST = {
             "grammar": "Option<Grammar>",
             "draft": "Option<Owner<'a, Model<'a>>>",
             "prompt_progress": "Option<Arc<PromptProgress<'a>>>",
+            "logits_fn": "Option<Arc<LogitsFn<'a>>>",
         },
         replaced=("bias_tokens", "bias_values", "grammar_kind"),
     ),
     "embed": Own("Options of embeddings."),
     "rank": Own("Options of a ranking.", unset=("yes", "no")),
+    "program": Own("Options of a program."),
     "run": Own("Options of a run of a program.", replaced=("submit", "donate")),
     "training": Own(
         f"Options of a training. {SAVED}",
@@ -257,12 +259,12 @@ def rust_lowering(member: Member) -> Iterable[str]:
             to = f"(raw.{name}, raw.{member.count}) ="
             value = f'texts.list("{name}", self.{name}.as_deref())?;'
             line = f"{to} {value}"
-            yield from [line] if len(line) <= WIDTH - 8 else [to, f"    {value}"]
+            yield from [line] if len(line) < WIDTH - 8 else [to, f"    {value}"]
         case "string":
             how = "path" if is_path(name) else "text"
             value = f'texts.{how}("{name}", self.{name}.as_deref())?;'
             line = f"raw.{name} = {value}"
-            yield from [line] if len(line) <= WIDTH - 8 else [f"raw.{name} =", f"    {value}"]
+            yield from [line] if len(line) < WIDTH - 8 else [f"raw.{name} =", f"    {value}"]
         case _:
             value = "value.into()" if member.enumeration in ENUMS else "value"
             yield f"if let Some(value) = self.{name} {{"
@@ -276,8 +278,9 @@ def rust_lowering(member: Member) -> Iterable[str]:
 CPP = {
     "runtime": ("log",),
     "model": ("progress",),
-    "generation": ("bias_tokens", "bias_values", "prompt_progress"),
+    "generation": ("bias_tokens", "bias_values", "prompt_progress", "logits_fn"),
     "rank": (),
+    "program": (),
     "run": ("submit", "donate"),
     "training": ("initial_names", "initial_arrays"),
     "fit": ("inputs", "validation", "next_batch"),

@@ -17,6 +17,7 @@ ABOUT = {
     "LOG": "Levels of log messages, from the rarest to the most frequent.",
     "ACTIVATIONS": "What quantized layers do to their inputs before they multiply.",
     "SPLIT": "How a model is split between machines.",
+    "QUANTIZE": "A format of quantized weights.",
     "OVERFLOW": "What happens when a context holds as many tokens as it may.",
     "POOLING": "Which hidden states of a text become its embedding.",
     "FINISH": "Why a generation ended.",

@@ -34,6 +34,7 @@ ENUMS = {
     "LOG": ("LogLevel", "Levels of log messages."),
     "ACTIVATIONS": ("Activations", "Activations of quantized layers on CPUs."),
     "SPLIT": ("Split", "Ways to split a model over machines."),
+    "QUANTIZE": ("QuantizedFormat", "Formats of quantized weights."),
     "OVERFLOW": ("Overflow", "What happens when a context is full."),
     "FINISH": ("Finish", "Why a generation has ended."),
     "EVENT": ("ChatEventKind", "Kinds of the events of a chat."),
@@ -80,10 +81,14 @@ PARAMS = {
             ),
             "draft": ("Model?", "nil", "A draft model: a smaller model with the same vocabulary."),
         },
-        ("bias_tokens", "bias_values", "grammar", "grammar_kind", "draft", "prompt_progress"),
+        (
+            *("bias_tokens", "bias_values", "grammar", "grammar_kind", "draft"),
+            *("prompt_progress", "logits_fn"),
+        ),
     ),
     "embed": Own("Options of embeddings."),
     "rank": Own("Options of a ranking."),
+    "program": Own("Options of a program."),
     "run": Own("Options of a run of a program.", left_out=("submit", "donate")),
     "training": Own(
         "Options of a training.",

@@ -76,6 +76,8 @@ def method(call: Call) -> Iterable[str]:
     else:
         is_text = buffer.type.name == "char"
         how = "text" if is_text else f"vector(1024, of: {TYPES[buffer.type.name]}.self)"
+        if is_text and any(role.name == how for role in call.inputs):
+            how = f"CowMLX.{how}"
         yield f"    let {camel(buffer.name)} = try {how} {{"
         yield f"      {made}"
         yield "    }"

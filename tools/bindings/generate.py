@@ -116,11 +116,13 @@ def for_packages(exported: Exported) -> dict[Path, str]:
 def committed(exported: Exported) -> dict[Path, str]:
     """Return the files that git holds.
 
-    They are the bindings that are used straight from the repository (Go, Rust, C++, Swift), the
-    recorded symbols and the pinned versions.
+    They are the bindings that are used straight from the repository (Go, Rust, C++, Swift,
+    Elixir), the recorded symbols and the pinned versions.
     """
     from tools.bindings import (
         emit_cpp_operations,
+        emit_elixir,
+        emit_elixir_tables,
         emit_go,
         emit_managed_methods,
         emit_managed_operations,
@@ -145,11 +147,18 @@ def committed(exported: Exported) -> dict[Path, str]:
     swift_types = emit_swift.files(public, params, FROM_PUBLIC)
     swift_types |= emit_swift_operations.files(FROM_TABLE)
     swift_types["Methods.swift"] = emit_swift_methods.methods(known, swift / "CowMLX", FROM_PUBLIC)
+    elixir = ROOT / "bindings/elixir"
+    elixir_calls = emit_elixir.files(public, FROM_PUBLIC)
     recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
     return {
         **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
         go / "methods.go": emit_managed_methods.go(known, public, go, FROM_PUBLIC),
         go / "operations.go": emit_managed_operations.go(FROM_TABLE),
+        **{elixir / "c_src/tables" / name: text for name, text in elixir_calls.items()},
+        elixir / "lib/cow_mlx/tables/declarations.ex": (
+            emit_elixir_tables.declarations(public, FROM_PUBLIC)
+        ),
+        elixir / "lib/cow_mlx/tables/op.ex": emit_elixir_tables.operations(FROM_TABLE),
         cpp / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
         cpp / "methods.hpp": emit_methods.cpp(known, cpp, FROM_PUBLIC),
         cpp / "names.hpp": emit_params.cpp_names(public, FROM_PUBLIC),

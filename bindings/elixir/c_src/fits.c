@@ -1,0 +1,54 @@
+#include <string.h>
+
+#include "hand_calls.h"
+#include "jobs.h"
+#include "layouts.h"
+#include "library.h"
+
+/* Send {event, Map}; false once the owner has ended. */
+static bool report(const cow_mlx_training_event* event, void* user_data) {
+  cow_job* job = user_data;
+  ErlNifEnv* env = job->messages;
+  ERL_NIF_TERM map = cow_struct_term(env, &cow_training_event_layout, event);
+  cow_job_send(job, enif_make_tuple2(env, cow_atom(env, "event"), map));
+  return !atomic_load(&job->abandoned);
+}
+
+/* Send {batch, Step, Count, Job}, and wait for answer(Job, Arrays). */
+static bool ask(size_t step, cow_mlx_array* inputs, size_t count, void* user_data) {
+  cow_job* job = user_data;
+  ErlNifEnv* env = job->messages;
+  enif_mutex_lock(job->lock);
+  job->batch = inputs;
+  job->batch_count = count;
+  job->has_answer = false;
+  enif_mutex_unlock(job->lock);
+  cow_job_send(job, enif_make_tuple4(env, cow_atom(env, "batch"), enif_make_uint64(env, step),
+                                     enif_make_uint64(env, count), enif_make_resource(env, job)));
+  enif_mutex_lock(job->lock);
+  while (!job->has_answer && !atomic_load(&job->abandoned)) {
+    enif_cond_wait(job->answered, job->lock);
+  }
+  bool given = job->has_answer && !job->is_refused;
+  job->batch = NULL;
+  enif_mutex_unlock(job->lock);
+  return given;
+}
+
+/* training_fit(Training, Params, Events): events are sent if that is true, and batches are asked
+ * for if the params have next_batch. */
+ERL_NIF_TERM cow_make_training_fit(cow_frame* frame) {
+  cow_job* job = cow_job_here();
+  cow_mlx_fit_params params;
+  api.fit_params_init(&params, sizeof params);
+  cow_mlx_training training = (cow_mlx_training)cow_take_handle(frame, 0, COW_KIND_TRAINING, false);
+  cow_take_params(frame, 1, &cow_fit_params_layout, &params);
+  bool events = cow_take_bool(frame, 2);
+  if (frame->refused) return cow_refusal(frame);
+  if (cow_wants(frame, 1, "next_batch")) {
+    params.next_batch = ask;
+    params.user_data = job;
+  }
+  cow_mlx_status status = api.training_fit(training, &params, events ? report : NULL, job);
+  return cow_result(frame->env, status, 0);
+}
