@@ -14,7 +14,7 @@
  *  1. A call that fails throws cowmlx::Error, which has the status and the message; a call that was
  *     cancelled throws cowmlx::Canceled, which is one too. That a range of pieces was cancelled is
  *     no error: the range ends, and its finish() gives the reason.
- *  2. Runtime, Model, Context, Checkpoint, Adapter, Array, Program and Training own a handle
+ *  2. Runtime, Model, Context, Checkpoint, Adapter, Media, Array, Program and Training own a handle
  *     (Runtime: a start) and free it. They can be moved, not copied. One that was moved from holds
  *     handle 0, which every call refuses.
  *  3. Text is std::string or std::string_view and may hold NUL bytes. Paths, options, grammars and
@@ -38,6 +38,7 @@
  *   cow_mlx/callbacks.hpp        What is called while a call lasts.
  *   cow_mlx/runtime.hpp          The runtime: its start and its end.
  *   cow_mlx/model.hpp            Models and adapters: loading, tokenizing, embedding, ranking.
+ *   cow_mlx/media.hpp            Images.
  *   cow_mlx/generation.hpp       Generations: how they are asked for, and their pieces.
  *   cow_mlx/context.hpp          Contexts: sequences of tokens with their caches.
  *   cow_mlx/json.hpp             Texts and conversations as JSON.
@@ -59,6 +60,7 @@
 
 #include "cow_mlx/base.hpp"
 #include "cow_mlx/runtime.hpp"
+#include "cow_mlx/media.hpp"
 #include "cow_mlx/model.hpp"
 #include "cow_mlx/context.hpp"
 #include "cow_mlx/generation.hpp"

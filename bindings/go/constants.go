@@ -137,6 +137,25 @@ var namesSplit = map[Split]string{
 
 func (value Split) String() string { return namesSplit[value] }
 
+// QuantizedFormat is of COW_MLX_QUANTIZE_.
+type QuantizedFormat int32
+
+const (
+	QuantizedFormatAffine QuantizedFormat = 0
+	QuantizedFormatMxfp4  QuantizedFormat = 1
+	QuantizedFormatNvfp4  QuantizedFormat = 2
+	QuantizedFormatMxfp8  QuantizedFormat = 3
+)
+
+var namesQuantizedFormat = map[QuantizedFormat]string{
+	QuantizedFormatAffine: "affine",
+	QuantizedFormatMxfp4:  "mxfp4",
+	QuantizedFormatNvfp4:  "nvfp4",
+	QuantizedFormatMxfp8:  "mxfp8",
+}
+
+func (value QuantizedFormat) String() string { return namesQuantizedFormat[value] }
+
 // Flags are of tokenizing and detokenizing; they can be combined.
 type Flags int32
 
@@ -211,17 +230,19 @@ func (value Finish) String() string { return namesFinish[value] }
 type EventKind int32
 
 const (
-	EventText      EventKind = 1
-	EventReasoning EventKind = 2
-	EventToolCall  EventKind = 3
-	EventEnd       EventKind = 4
+	EventText        EventKind = 1
+	EventReasoning   EventKind = 2
+	EventToolCall    EventKind = 3
+	EventEnd         EventKind = 4
+	EventThinkingCut EventKind = 5
 )
 
 var namesEventKind = map[EventKind]string{
-	EventText:      "text",
-	EventReasoning: "reasoning",
-	EventToolCall:  "tool_call",
-	EventEnd:       "end",
+	EventText:        "text",
+	EventReasoning:   "reasoning",
+	EventToolCall:    "tool_call",
+	EventEnd:         "end",
+	EventThinkingCut: "thinking_cut",
 }
 
 func (value EventKind) String() string { return namesEventKind[value] }
@@ -230,15 +251,21 @@ func (value EventKind) String() string { return namesEventKind[value] }
 type Pooling int32
 
 const (
-	PoolingMean Pooling = 0
-	PoolingLast Pooling = 1
-	PoolingCLS  Pooling = 2
+	PoolingMean     Pooling = 0
+	PoolingLast     Pooling = 1
+	PoolingCLS      Pooling = 2
+	PoolingMax      Pooling = 3
+	PoolingWeighted Pooling = 4
+	PoolingModel    Pooling = 5
 )
 
 var namesPooling = map[Pooling]string{
-	PoolingMean: "mean",
-	PoolingLast: "last",
-	PoolingCLS:  "cls",
+	PoolingMean:     "mean",
+	PoolingLast:     "last",
+	PoolingCLS:      "cls",
+	PoolingMax:      "max",
+	PoolingWeighted: "weighted",
+	PoolingModel:    "model",
 }
 
 func (value Pooling) String() string { return namesPooling[value] }

@@ -47,6 +47,32 @@ func (c *Context) Logprobs() ([]Candidate, error) {
 	return found, err
 }
 
+// PromptLogprobs are the log probabilities of tokens, each given those before it, behind those that
+// the context holds: a row of the token itself and of the top most probable ones for each. Behind an
+// empty context the first token has none: NaN.
+func (c *Context) PromptLogprobs(ctx context.Context, tokens []int32, top int32) ([][]Candidate, error) {
+	var ids []int32
+	var values []float32
+	err := canceling(ctx, c.cancel, func() (err error) {
+		guess := len(tokens) * (1 + max(int(top), 0))
+		ids, err = fill[int32](guess, 1, func(ids unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+			values = make([]float32, capacity)
+			return api.contextPromptLogprobs(c.handle(), pointer(tokens), uintptr(len(tokens)), top,
+				ids, pointer(values), capacity, length)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]Candidate, len(tokens))
+	for i, id := range ids {
+		row := i / (len(ids) / len(rows))
+		rows[row] = append(rows[row], Candidate{id, values[i]})
+	}
+	return rows, nil
+}
+
 // Next is the next piece; at the end more is false, and the piece has no text but the reason.
 func (c *Context) Next(ctx context.Context) (piece Piece, more bool, err error) {
 	err = canceling(ctx, c.cancel, func() (err error) {

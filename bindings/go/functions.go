@@ -21,6 +21,7 @@ var api struct {
 	modelLoadAsync         func(path unsafe.Pointer, params unsafe.Pointer, out *int32) int32
 	modelPoll              func(model int32, timeoutMs uint32) int32
 	modelWakeFd            func(model int32, out *int32) int32
+	modelSleep             func(model int32) int32
 	modelFree              func(model int32) int32
 	modelInspect           func(path unsafe.Pointer, kvBits int32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
 	modelInfo              func(model int32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
@@ -28,6 +29,7 @@ var api struct {
 	modelDetokenize        func(model int32, tokens unsafe.Pointer, count uintptr, flags uint32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
 	modelIsEnd             func(model int32, token int32, out *bool) int32
 	modelChatPrompt        func(model int32, messagesJSON unsafe.Pointer, length uintptr, optionsJSON unsafe.Pointer, tokens unsafe.Pointer, capacity uintptr, count *uintptr) int32
+	modelInfillPrompt      func(model int32, prefix unsafe.Pointer, length uintptr, suffix unsafe.Pointer, tokens unsafe.Pointer, capacity uintptr, count *uintptr) int32
 	contextParamsInit      func(params unsafe.Pointer, size uintptr)
 	contextCreate          func(model int32, params unsafe.Pointer, out *int32) int32
 	contextFree            func(context int32) int32
@@ -41,6 +43,8 @@ var api struct {
 	checkpointFree         func(checkpoint int32) int32
 	contextSave            func(context int32, path unsafe.Pointer) int32
 	contextLoad            func(context int32, path unsafe.Pointer) int32
+	contextSaveArray       func(context int32, out *int64) int32
+	contextLoadArray       func(context int32, array int64) int32
 	contextInfo            func(context int32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
 	adapterLoad            func(model int32, path unsafe.Pointer, scale float32, out *int32) int32
 	adapterFree            func(adapter int32) int32
@@ -48,6 +52,7 @@ var api struct {
 	generationParamsInit   func(params unsafe.Pointer, size uintptr)
 	contextBegin           func(context int32, tokens unsafe.Pointer, count uintptr, params unsafe.Pointer) int32
 	contextBeginAsync      func(context int32, tokens unsafe.Pointer, count uintptr, params unsafe.Pointer) int32
+	contextBeginEmbeddings func(context int32, tokens unsafe.Pointer, count uintptr, embeddings int64, params unsafe.Pointer) int32
 	contextNext            func(context int32, text unsafe.Pointer, capacity uintptr, length *uintptr, piece unsafe.Pointer) int32
 	contextPoll            func(context int32, timeoutMs uint32) int32
 	contextWakeFd          func(context int32, out *int32) int32
@@ -63,6 +68,16 @@ var api struct {
 	modelEmbed             func(model int32, texts unsafe.Pointer, count uintptr, params unsafe.Pointer, out unsafe.Pointer, capacity uintptr, dims *uintptr) int32
 	rankParamsInit         func(params unsafe.Pointer, size uintptr)
 	modelRank              func(model int32, query unsafe.Pointer, documents unsafe.Pointer, count uintptr, params unsafe.Pointer, scores unsafe.Pointer, capacity uintptr, labels *uintptr) int32
+	modelClassify          func(model int32, text unsafe.Pointer, length uintptr, buffer unsafe.Pointer, capacity uintptr, needed *uintptr) int32
+	contextPromptLogprobs  func(context int32, tokens unsafe.Pointer, count uintptr, top int32, candidates unsafe.Pointer, logprobs unsafe.Pointer, capacity uintptr, length *uintptr) int32
+	contextPromptLogits    func(context int32, tokens unsafe.Pointer, count uintptr, positions unsafe.Pointer, positionCount uintptr, logits unsafe.Pointer, capacity uintptr, length *uintptr) int32
+	contextHiddenStates    func(context int32, tokens unsafe.Pointer, count uintptr, states unsafe.Pointer, capacity uintptr, length *uintptr) int32
+	contextPerplexity      func(context int32, text unsafe.Pointer, length uintptr, window uintptr, perplexity *float64, deviation *float64, scored *uintptr) int32
+	mediaFromPixels        func(pixels unsafe.Pointer, width int32, height int32, channels int32, stride uintptr, out *int32) int32
+	mediaFromFile          func(bytes unsafe.Pointer, size uintptr, out *int32) int32
+	mediaInfo              func(media int32, buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32
+	mediaFree              func(media int32) int32
+	modelMediaTokens       func(model int32, width int32, height int32, detail int32, tokens *int32) int32
 	arrayCreate            func(from unsafe.Pointer, out *int64) int32
 	arrayRead              func(array int64, to unsafe.Pointer) int32
 	arrayType              func(array int64, dtype *int32, shape unsafe.Pointer, capacity uintptr, rank *uintptr) int32
@@ -78,6 +93,7 @@ var api struct {
 	programParamsInit      func(params unsafe.Pointer, size uintptr)
 	runParamsInit          func(params unsafe.Pointer, size uintptr)
 	programCreate          func(json unsafe.Pointer, length uintptr, params unsafe.Pointer, out *int32) int32
+	programLoad            func(path unsafe.Pointer, params unsafe.Pointer, out *int32) int32
 	programDerive          func(program int32, specJSON unsafe.Pointer, length uintptr, out *int32) int32
 	programRun             func(program int32, inputs unsafe.Pointer, count uintptr, outputs unsafe.Pointer, outputCount uintptr, params unsafe.Pointer) int32
 	programCancel          func(program int32) int32
@@ -118,6 +134,7 @@ var symbols = map[string]any{
 	"cow_mlx_model_load_async":          &api.modelLoadAsync,
 	"cow_mlx_model_poll":                &api.modelPoll,
 	"cow_mlx_model_wake_fd":             &api.modelWakeFd,
+	"cow_mlx_model_sleep":               &api.modelSleep,
 	"cow_mlx_model_free":                &api.modelFree,
 	"cow_mlx_model_inspect":             &api.modelInspect,
 	"cow_mlx_model_info":                &api.modelInfo,
@@ -125,6 +142,7 @@ var symbols = map[string]any{
 	"cow_mlx_model_detokenize":          &api.modelDetokenize,
 	"cow_mlx_model_is_end":              &api.modelIsEnd,
 	"cow_mlx_model_chat_prompt":         &api.modelChatPrompt,
+	"cow_mlx_model_infill_prompt":       &api.modelInfillPrompt,
 	"cow_mlx_context_params_init":       &api.contextParamsInit,
 	"cow_mlx_context_create":            &api.contextCreate,
 	"cow_mlx_context_free":              &api.contextFree,
@@ -138,6 +156,8 @@ var symbols = map[string]any{
 	"cow_mlx_checkpoint_free":           &api.checkpointFree,
 	"cow_mlx_context_save":              &api.contextSave,
 	"cow_mlx_context_load":              &api.contextLoad,
+	"cow_mlx_context_save_array":        &api.contextSaveArray,
+	"cow_mlx_context_load_array":        &api.contextLoadArray,
 	"cow_mlx_context_info":              &api.contextInfo,
 	"cow_mlx_adapter_load":              &api.adapterLoad,
 	"cow_mlx_adapter_free":              &api.adapterFree,
@@ -145,6 +165,7 @@ var symbols = map[string]any{
 	"cow_mlx_generation_params_init":    &api.generationParamsInit,
 	"cow_mlx_context_begin":             &api.contextBegin,
 	"cow_mlx_context_begin_async":       &api.contextBeginAsync,
+	"cow_mlx_context_begin_embeddings":  &api.contextBeginEmbeddings,
 	"cow_mlx_context_next":              &api.contextNext,
 	"cow_mlx_context_poll":              &api.contextPoll,
 	"cow_mlx_context_wake_fd":           &api.contextWakeFd,
@@ -160,6 +181,16 @@ var symbols = map[string]any{
 	"cow_mlx_model_embed":               &api.modelEmbed,
 	"cow_mlx_rank_params_init":          &api.rankParamsInit,
 	"cow_mlx_model_rank":                &api.modelRank,
+	"cow_mlx_model_classify":            &api.modelClassify,
+	"cow_mlx_context_prompt_logprobs":   &api.contextPromptLogprobs,
+	"cow_mlx_context_prompt_logits":     &api.contextPromptLogits,
+	"cow_mlx_context_hidden_states":     &api.contextHiddenStates,
+	"cow_mlx_context_perplexity":        &api.contextPerplexity,
+	"cow_mlx_media_from_pixels":         &api.mediaFromPixels,
+	"cow_mlx_media_from_file":           &api.mediaFromFile,
+	"cow_mlx_media_info":                &api.mediaInfo,
+	"cow_mlx_media_free":                &api.mediaFree,
+	"cow_mlx_model_media_tokens":        &api.modelMediaTokens,
 	"cow_mlx_array_create":              &api.arrayCreate,
 	"cow_mlx_array_read":                &api.arrayRead,
 	"cow_mlx_array_type":                &api.arrayType,
@@ -175,6 +206,7 @@ var symbols = map[string]any{
 	"cow_mlx_program_params_init":       &api.programParamsInit,
 	"cow_mlx_run_params_init":           &api.runParamsInit,
 	"cow_mlx_program_create":            &api.programCreate,
+	"cow_mlx_program_load":              &api.programLoad,
 	"cow_mlx_program_derive":            &api.programDerive,
 	"cow_mlx_program_run":               &api.programRun,
 	"cow_mlx_program_cancel":            &api.programCancel,

@@ -166,6 +166,15 @@ func (l *lowering) canceling(ctx context.Context, cancel func() int32, run func(
 	return canceling(ctx, cancel, func() error { return l.call(run) })
 }
 
+// filledUntil does what filled does; it ends when ctx does.
+func filledUntil[T any](ctx context.Context, cancel func() int32, l *lowering, guess, rows int, call func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32) (result []T, err error) {
+	err = canceling(ctx, cancel, func() (err error) {
+		result, err = filled[T](l, guess, rows, call)
+		return err
+	})
+	return result, err
+}
+
 // Functions that hear of a call while it runs, on its goroutine. Returning false cancels the call; a
 // panic does, too, and continues after it. They must not end their goroutine (runtime.Goexit).
 type (
@@ -176,6 +185,10 @@ type (
 	EventFunc    func(event Event) bool
 	TrainingFunc func(event TrainingEvent) bool
 
+	// A LogitsFunc changes the logits of every token of the vocabulary in place, behind all tokens of
+	// the context; false cancels. It keeps neither.
+	LogitsFunc func(tokens []int32, logits []float32) bool
+
 	// A BatchFunc brings the batch of a step, which the training takes over; nil if there are no more.
 	BatchFunc func(step uint64) []*Array
 )
@@ -184,6 +197,7 @@ type functions struct {
 	log      LogFunc
 	progress ProgressFunc
 	prompt   PromptFunc
+	logits   LogitsFunc
 	text     TextFunc
 	event    EventFunc
 	training TrainingFunc
@@ -246,7 +260,7 @@ func answer(id uintptr, ask func(on *functions) bool) (more bool) {
 
 // trampolines are the callbacks of all calls, since purego never frees one.
 var trampolines = struct {
-	log, progress, prompt, text, event, training, batch uintptr
+	log, progress, prompt, logits, text, event, training, batch uintptr
 }{
 	log: purego.NewCallback(func(level int32, message unsafe.Pointer, user uintptr) uintptr {
 		answer(user, func(on *functions) bool {
@@ -260,6 +274,11 @@ var trampolines = struct {
 	}),
 	prompt: purego.NewCallback(func(processed, total, user uintptr) bool {
 		return answer(user, func(on *functions) bool { return on.prompt(uint64(processed), uint64(total)) })
+	}),
+	logits: purego.NewCallback(func(tokens *int32, count uintptr, logits *float32, vocabulary, user uintptr) bool {
+		return answer(user, func(on *functions) bool {
+			return on.logits(unsafe.Slice(tokens, int(count)), unsafe.Slice(logits, int(vocabulary)))
+		})
 	}),
 	text: purego.NewCallback(func(text unsafe.Pointer, length, user uintptr) bool {
 		return answer(user, func(on *functions) bool { return on.text(textAt(text, int(length))) })

@@ -57,6 +57,17 @@ func newAdapter(handle int32) *Adapter {
 // Close frees it; a second time does nothing, nor after the runtime was stopped.
 func (a *Adapter) Close() error { return release(a) }
 
+func (m *Media) handle() int32 { return handle(m) }
+
+func newMedia(handle int32) *Media {
+	m := &Media{}
+	m.open(handle, &api.mediaFree)
+	return m
+}
+
+// Close frees it; a second time does nothing, nor after the runtime was stopped.
+func (m *Media) Close() error { return release(m) }
+
 func (p *Program) handle() int32 { return handle(p) }
 
 func newProgram(handle int32) *Program {
@@ -112,6 +123,15 @@ func TrimMemory() error {
 	l := &lowering{}
 	err := l.call(func() int32 {
 		return api.memoryTrim()
+	})
+	return err
+}
+
+// Sleep calls cow_mlx_model_sleep(): put a model to sleep.
+func (m *Model) Sleep() error {
+	l := &lowering{}
+	err := l.call(func() int32 {
+		return api.modelSleep(m.handle())
 	})
 	return err
 }
@@ -177,6 +197,17 @@ func (m *Model) ChatPrompt(messages any, options any) ([]int32, error) {
 	result, err := filled[int32](l, len(cMessagesJSON)+64, 1,
 		func(tokens unsafe.Pointer, capacity uintptr, count *uintptr) int32 {
 			return api.modelChatPrompt(m.handle(), pointer(cMessagesJSON), uintptr(len(cMessagesJSON)), cOptionsJSON, tokens, capacity, count)
+		})
+	return result, err
+}
+
+// InfillPrompt calls cow_mlx_model_infill_prompt(): make the prompt of an infill.
+func (m *Model) InfillPrompt(prefix string, suffix string) ([]int32, error) {
+	l := &lowering{}
+	cSuffix := l.text("suffix", suffix)
+	result, err := filled[int32](l, len(prefix)+64, 1,
+		func(tokens unsafe.Pointer, capacity uintptr, count *uintptr) int32 {
+			return api.modelInfillPrompt(m.handle(), unsafe.Pointer(unsafe.StringData(prefix)), uintptr(len(prefix)), cSuffix, tokens, capacity, count)
 		})
 	return result, err
 }
@@ -293,6 +324,29 @@ func (c *Context) Load(ctx context.Context, path string) error {
 	return err
 }
 
+// SaveArray calls cow_mlx_context_save_array(): save a context to memory.
+func (c *Context) SaveArray(ctx context.Context) (*Array, error) {
+	l := &lowering{}
+	var out int64
+	err := l.canceling(ctx, c.cancel, func() int32 {
+		return api.contextSaveArray(c.handle(), &out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newArray(out), err
+}
+
+// LoadArray calls cow_mlx_context_load_array(): load a context from memory that holds what a file
+// of cow_mlx_context_save() does.
+func (c *Context) LoadArray(ctx context.Context, array *Array) error {
+	l := &lowering{}
+	err := l.canceling(ctx, c.cancel, func() int32 {
+		return api.contextLoadArray(c.handle(), array.handle())
+	})
+	return err
+}
+
 // Info calls cow_mlx_context_info(): describe a context as a JSON object.
 func (c *Context) Info() (map[string]any, error) {
 	l := &lowering{}
@@ -324,6 +378,18 @@ func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationP
 	c.leave()
 	err := l.canceling(ctx, c.cancel, func() int32 {
 		return api.contextBegin(c.handle(), pointer(tokens), uintptr(len(tokens)), cParams)
+	})
+	return err
+}
+
+// BeginEmbeddings calls cow_mlx_context_begin_embeddings(): process a prompt with rows of
+// embeddings among its tokens, and prepare to generate.
+func (c *Context) BeginEmbeddings(ctx context.Context, tokens []int32, embeddings *Array, params *GenerationParams) error {
+	l := &lowering{}
+	cParams := params.lower(l)
+	c.leave()
+	err := l.canceling(ctx, c.cancel, func() int32 {
+		return api.contextBeginEmbeddings(c.handle(), pointer(tokens), uintptr(len(tokens)), embeddings.handle(), cParams)
 	})
 	return err
 }
@@ -415,6 +481,71 @@ func (m *Model) Rank(query string, documents []string, params *RankParams) ([][]
 			return api.modelRank(m.handle(), cQuery, pointer(cDocuments), uintptr(rows), cParams, scores, capacity, labels)
 		})
 	return rowsOf(result, rows), err
+}
+
+// Classify calls cow_mlx_model_classify(): find the labels of a text, by a model with a
+// classification head (model_info, "tasks" has "classify").
+func (m *Model) Classify(text string) (string, error) {
+	l := &lowering{}
+	result, err := filled[byte](l, len(text)+64, 1,
+		func(buffer unsafe.Pointer, capacity uintptr, needed *uintptr) int32 {
+			return api.modelClassify(m.handle(), unsafe.Pointer(unsafe.StringData(text)), uintptr(len(text)), buffer, capacity, needed)
+		})
+	return string(result), err
+}
+
+// PromptLogits calls cow_mlx_context_prompt_logits(): get the model's logits at chosen positions
+// of given tokens.
+func (c *Context) PromptLogits(ctx context.Context, tokens []int32, positions []int32) ([]float32, error) {
+	l := &lowering{}
+	result, err := filledUntil[float32](ctx, c.cancel, l, 1<<18, 1,
+		func(logits unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+			return api.contextPromptLogits(c.handle(), pointer(tokens), uintptr(len(tokens)), pointer(positions), uintptr(len(positions)), logits, capacity, length)
+		})
+	return result, err
+}
+
+// HiddenStates calls cow_mlx_context_hidden_states(): get the hidden states of given tokens.
+func (c *Context) HiddenStates(ctx context.Context, tokens []int32) ([]float32, error) {
+	l := &lowering{}
+	result, err := filledUntil[float32](ctx, c.cancel, l, 8*len(tokens)+16, 1,
+		func(states unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+			return api.contextHiddenStates(c.handle(), pointer(tokens), uintptr(len(tokens)), states, capacity, length)
+		})
+	return result, err
+}
+
+// Perplexity calls cow_mlx_context_perplexity(): compute the perplexity of a text.
+func (c *Context) Perplexity(ctx context.Context, text string, window uint64) (float64, float64, uint64, error) {
+	l := &lowering{}
+	var perplexity float64
+	var deviation float64
+	var scored uintptr
+	err := l.canceling(ctx, c.cancel, func() int32 {
+		return api.contextPerplexity(c.handle(), unsafe.Pointer(unsafe.StringData(text)), uintptr(len(text)), uintptr(window), &perplexity, &deviation, &scored)
+	})
+	return perplexity, deviation, uint64(scored), err
+}
+
+// Info calls cow_mlx_media_info(): describe an image as a JSON object.
+func (m *Media) Info() (map[string]any, error) {
+	l := &lowering{}
+	result, err := filled[byte](l, 1<<14, 1,
+		func(buffer unsafe.Pointer, capacity uintptr, length *uintptr) int32 {
+			return api.mediaInfo(m.handle(), buffer, capacity, length)
+		})
+	return described(result, err)
+}
+
+// MediaTokens calls cow_mlx_model_media_tokens(): compute how many tokens an image of a size takes
+// in a prompt of a model, those around it included.
+func (m *Model) MediaTokens(width int32, height int32, detail int32) (int32, error) {
+	l := &lowering{}
+	var tokens int32
+	err := l.call(func() int32 {
+		return api.modelMediaTokens(m.handle(), width, height, detail, &tokens)
+	})
+	return tokens, err
 }
 
 // ArraysInfo calls cow_mlx_arrays_info(): describe a safetensors file, as a JSON object.

@@ -34,11 +34,28 @@ type RuntimeParams struct {
 	// "user-interactive", "user-initiated", "utility" or "background"; NULL: "user-initiated".
 	// Other systems have none
 	QualityOfService string
+	// folder where processed prompts are kept for later processes, or NULL. It is made if it does
+	// not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
+	// of contexts with share_prefix are written in the background, the last ones by
+	// cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md)
+	PromptCacheDir string
+	// bytes that the files in prompt_cache_dir may take; those that were not used for longest are
+	// removed; at least 1. Default: 4 GiB; default 4294967296
+	PromptCacheBytes uint64
+	// bytes that the weights of all models may take together; 0: no bound. Before weights are read
+	// that would pass it, models that were not used for longest are put to sleep, as by
+	// cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed
+	ModelMemory uint64
+	// folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
+	// so that models load faster next time; made if it is not there. Entries are bound to the
+	// contents of their files and checked; files that others may write are not read. NULL: nothing
+	// is kept; never ""
+	CacheDir string
 }
 
 // NewRuntimeParams gives the defaults.
 func NewRuntimeParams() *RuntimeParams {
-	return &RuntimeParams{LogLevel: LogInfo, WiredLimit: -1}
+	return &RuntimeParams{LogLevel: LogInfo, WiredLimit: -1, PromptCacheBytes: 4294967296}
 }
 
 func (p *RuntimeParams) lower(l *lowering) unsafe.Pointer {
@@ -58,6 +75,10 @@ func (p *RuntimeParams) lower(l *lowering) unsafe.Pointer {
 	c.threads = int64(p.Threads)
 	c.wiredLimit = int64(p.WiredLimit)
 	c.qualityOfService = l.optional("QualityOfService", p.QualityOfService)
+	c.promptCacheDir = l.optional("PromptCacheDir", p.PromptCacheDir)
+	c.promptCacheBytes = uint64(p.PromptCacheBytes)
+	c.modelMemory = uint64(p.ModelMemory)
+	c.cacheDir = l.optional("CacheDir", p.CacheDir)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
@@ -72,8 +93,8 @@ type ModelParams struct {
 	Lazy bool
 	// let Python code in the model folder run. Off by default
 	TrustRemoteCode bool
-	// size of the store of processed prompts that the model's contexts share; 0: none; default 256
-	// MiB
+	// size of the store of processed prompts, and of states inside them, that the model's contexts
+	// share; those that were not used for longest are dropped; 0: none; default 256 MiB
 	PrefixCacheBytes uint64
 	// one of COW_MLX_ACTIVATIONS_; default DEFAULT
 	Activations Activations
@@ -89,11 +110,22 @@ type ModelParams struct {
 	// time after which a silent machine is lost, or two machines that do not reach each other;
 	// 2000 at least during a load; at least 100; default 5000
 	SilenceTimeoutMs uint32
+	// bits of a weight after the load, a number of quantize_mode; 0 (default): the weights stay as
+	// they are
+	QuantizeBits int64
+	// numbers that share a scale; 0: as quantize_mode has them
+	QuantizeGroup int32
+	// one of COW_MLX_QUANTIZE_; default AFFINE
+	QuantizeMode QuantizedFormat
+	// bytes of images and of their embeddings that the model keeps for later prompts; those that
+	// were not used for longest are dropped, but for the last one and those of contexts; default
+	// 64 MiB
+	MediaCache uint64
 }
 
 // NewModelParams gives the defaults.
 func NewModelParams() *ModelParams {
-	return &ModelParams{PrefixCacheBytes: 268435456, ConnectTimeoutMs: 60000, SilenceTimeoutMs: 5000}
+	return &ModelParams{PrefixCacheBytes: 268435456, ConnectTimeoutMs: 60000, SilenceTimeoutMs: 5000, MediaCache: 67108864}
 }
 
 func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
@@ -116,6 +148,10 @@ func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
 	c.split = int32(p.Split)
 	c.connectTimeoutMs = uint32(p.ConnectTimeoutMs)
 	c.silenceTimeoutMs = uint32(p.SilenceTimeoutMs)
+	c.quantizeBits = int64(p.QuantizeBits)
+	c.quantizeGroup = int32(p.QuantizeGroup)
+	c.quantizeMode = int32(p.QuantizeMode)
+	c.mediaCache = uint64(p.MediaCache)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
@@ -125,7 +161,8 @@ type ContextParams struct {
 	// tokens the context may hold; 0: the model's context length
 	MaxTokens uint64
 	// 0: keys and values in the model's type; 4 or 8: quantized, where model_info says that the
-	// cache can "quantise"; only contexts with the same bits and group size share a batch
+	// cache can "quantise", but for layers with a sliding window; only contexts with the same bits
+	// and group size share a batch
 	KVBits int32
 	// values that share a scale: 32, 64 or 128; 0: 64, or 32 where a head is not a multiple of 64
 	// wide
@@ -141,11 +178,16 @@ type ContextParams struct {
 	// reuse processed prompts of the model's other contexts, and share those of this one; default
 	// true
 	SharePrefix bool
+	// with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between
+	// states that are kept for later prompts, besides those at the borders of messages of a prompt
+	// of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these;
+	// default 1024
+	CheckpointInterval uint64
 }
 
 // NewContextParams gives the defaults.
 func NewContextParams() *ContextParams {
-	return &ContextParams{SharePrefix: true}
+	return &ContextParams{SharePrefix: true, CheckpointInterval: 1024}
 }
 
 func (p *ContextParams) lower(l *lowering) unsafe.Pointer {
@@ -161,6 +203,7 @@ func (p *ContextParams) lower(l *lowering) unsafe.Pointer {
 	c.overflow = int32(p.Overflow)
 	c.keepTokens = uintptr(p.KeepTokens)
 	c.sharePrefix = bool(p.SharePrefix)
+	c.checkpointInterval = uintptr(p.CheckpointInterval)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
@@ -251,11 +294,35 @@ type GenerationParams struct {
 	DynatempRange float32
 	// exponent of the entropy's share of its maximum, above 0; default 1
 	DynatempExponent float32
+	// tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the
+	// tokens of thinking_end_text are generated, whatever the model would say, and the answer
+	// follows. Thinking is the text between the model's markers; the prompt may have opened it.
+	// COW_MLX_EUNSUPPORTED for a model without markers, and with a grammar outside of a chat,
+	// unless that has triggers; default -1
+	ThinkingTokens int64
+	// closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
+	// Only whitespace may stand behind the marker. NULL (default): the marker alone
+	ThinkingEndText string
+	// texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
+	// and the generation ends with the match. Outside of a model's thinking, in a chat. The first
+	// that is generated counts. Tokens that would continue behind one are not allowed
+	GrammarTriggers []string
+	// or NULL (default). Called once for each token, on the thread of the call that waits for that
+	// token: generate, chat, next or poll, after an asynchronous call those that take or poll. So
+	// it and user_data must last until the generation has ended. A token costs one round trip to
+	// that thread, and none is computed ahead; others in the batch go on. No draft. Values that
+	// are not allowed are COW_MLX_EINVAL and end the generation
+	LogitsFn LogitsFunc
+	// 1: drafts come from the model's own head for the token behind the next (multi-token
+	// prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3, GLM
+	// 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
+	// batched. 0 (default): off
+	DraftHeads int64
 }
 
 // NewGenerationParams gives the defaults.
 func NewGenerationParams() *GenerationParams {
-	return &GenerationParams{MaxTokens: 256, TopP: 1, TypicalP: 1, RepetitionPenalty: 1, RepetitionWindow: 20, PresenceWindow: 20, FrequencyWindow: 20, DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: -1, MirostatTau: 5, MirostatEta: 0.1, DynatempExponent: 1}
+	return &GenerationParams{MaxTokens: 256, TopP: 1, TypicalP: 1, RepetitionPenalty: 1, RepetitionWindow: 20, PresenceWindow: 20, FrequencyWindow: 20, DryBase: 1.75, DryAllowedLength: 2, DryPenaltyLastN: -1, MirostatTau: 5, MirostatEta: 0.1, DynatempExponent: 1, ThinkingTokens: -1}
 }
 
 func (p *GenerationParams) lower(l *lowering) unsafe.Pointer {
@@ -308,13 +375,22 @@ func (p *GenerationParams) lower(l *lowering) unsafe.Pointer {
 	c.mirostatEta = float32(p.MirostatEta)
 	c.dynatempRange = float32(p.DynatempRange)
 	c.dynatempExponent = float32(p.DynatempExponent)
+	c.thinkingTokens = int64(p.ThinkingTokens)
+	c.thinkingEndText = l.optional("ThinkingEndText", p.ThinkingEndText)
+	c.grammarTriggers = l.strings("GrammarTriggers", p.GrammarTriggers)
+	l.count("GrammarTriggers", &c.grammarTriggerCount, len(p.GrammarTriggers))
+	if p.LogitsFn != nil {
+		l.on.logits = p.LogitsFn
+		c.logitsFn, c.userData = trampolines.logits, l.id()
+	}
+	c.draftHeads = int64(p.DraftHeads)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
 
 // EmbedParams are made by NewEmbedParams, with the defaults; nil stands for these.
 type EmbedParams struct {
-	// one of COW_MLX_POOLING_; default MEAN
+	// one of COW_MLX_POOLING_; default MODEL
 	Pooling Pooling
 	// to length 1 (L2); default true
 	Normalize bool
@@ -322,11 +398,25 @@ type EmbedParams struct {
 	AddSpecial bool
 	// tokens processed at a time, padding included; default 2048
 	BatchTokens uint64
+	// text in front of every text; NULL (default): as prompt_name says
+	Prompt string
+	// the name of a prompt in the folder, such as "query"; NULL (default): the one that the folder
+	// names, if it does
+	PromptName string
+	// tokens of a text, which is cut at its end; 0 (default): nothing is cut, and a text that is
+	// too long is refused
+	MaxTokens uint64
+	// the first values of a vector that are kept, before it is normalized, for models that are
+	// trained for it (Matryoshka); 0 (default): the folder's truncate_dim, or all
+	TruncateDims uint64
+	// vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind its
+	// last token. A text may have no more tokens. Encoders alone; 0 (default): one vector
+	TokenVectors uint64
 }
 
 // NewEmbedParams gives the defaults.
 func NewEmbedParams() *EmbedParams {
-	return &EmbedParams{Normalize: true, AddSpecial: true, BatchTokens: 2048}
+	return &EmbedParams{Pooling: PoolingModel, Normalize: true, AddSpecial: true, BatchTokens: 2048}
 }
 
 func (p *EmbedParams) lower(l *lowering) unsafe.Pointer {
@@ -338,6 +428,11 @@ func (p *EmbedParams) lower(l *lowering) unsafe.Pointer {
 	c.normalize = bool(p.Normalize)
 	c.addSpecial = bool(p.AddSpecial)
 	c.batchTokens = uintptr(p.BatchTokens)
+	c.prompt = l.optional("Prompt", p.Prompt)
+	c.promptName = l.optional("PromptName", p.PromptName)
+	c.maxTokens = uintptr(p.MaxTokens)
+	c.truncateDims = uintptr(p.TruncateDims)
+	c.tokenVectors = uintptr(p.TokenVectors)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }
@@ -389,6 +484,10 @@ func (p *RankParams) lower(l *lowering) unsafe.Pointer {
 
 // ProgramParams are made by NewProgramParams, with the defaults; nil stands for these.
 type ProgramParams struct {
+	// of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+	// that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; NULL (default):
+	// none
+	Fixed string
 }
 
 // NewProgramParams gives the defaults.
@@ -401,6 +500,7 @@ func (p *ProgramParams) lower(l *lowering) unsafe.Pointer {
 		return nil
 	}
 	c := &cProgramParams{structSize: unsafe.Sizeof(cProgramParams{})}
+	c.fixed = l.optional("Fixed", p.Fixed)
 	l.keep(c)
 	return unsafe.Pointer(c)
 }

@@ -22,8 +22,18 @@ func NewProgram(source any) (*Program, error) {
 		return nil, err
 	}
 	l, handle := &lowering{}, int32(0)
-	given := NewProgramParams().lower(l)
-	err = l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), given, &handle) })
+	err = l.call(func() int32 { return api.programCreate(pointer(text), uintptr(len(text)), nil, &handle) })
+	if err != nil {
+		return nil, err
+	}
+	return newProgram(handle), nil
+}
+
+// LoadProgram makes the program of a file: cow_mlx_program_load(); params may be nil.
+func LoadProgram(path string, params *ProgramParams) (*Program, error) {
+	l, handle := &lowering{}, int32(0)
+	file, given := l.text("path", path), params.lower(l)
+	err := l.call(func() int32 { return api.programLoad(file, given, &handle) })
 	if err != nil {
 		return nil, err
 	}

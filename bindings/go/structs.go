@@ -21,6 +21,10 @@ type cRuntimeParams struct {
 	threads          int64
 	wiredLimit       int64
 	qualityOfService unsafe.Pointer
+	promptCacheDir   unsafe.Pointer
+	promptCacheBytes uint64
+	modelMemory      uint64
+	cacheDir         unsafe.Pointer
 }
 
 type cModelParams struct {
@@ -38,18 +42,23 @@ type cModelParams struct {
 	split            int32
 	connectTimeoutMs uint32
 	silenceTimeoutMs uint32
+	quantizeBits     int64
+	quantizeGroup    int32
+	quantizeMode     int32
+	mediaCache       uint64
 }
 
 type cContextParams struct {
-	structSize  uintptr
-	maxTokens   uintptr
-	kvBits      int32
-	kvGroupSize int32
-	solo        bool
-	priority    int32
-	overflow    int32
-	keepTokens  uintptr
-	sharePrefix bool
+	structSize         uintptr
+	maxTokens          uintptr
+	kvBits             int32
+	kvGroupSize        int32
+	solo               bool
+	priority           int32
+	overflow           int32
+	keepTokens         uintptr
+	sharePrefix        bool
+	checkpointInterval uintptr
 }
 
 type cGenerationParams struct {
@@ -94,6 +103,12 @@ type cGenerationParams struct {
 	mirostatEta             float32
 	dynatempRange           float32
 	dynatempExponent        float32
+	thinkingTokens          int64
+	thinkingEndText         unsafe.Pointer
+	grammarTriggers         unsafe.Pointer
+	grammarTriggerCount     uintptr
+	logitsFn                uintptr
+	draftHeads              int64
 }
 
 type cPiece struct {
@@ -203,11 +218,16 @@ func (c *cEvent) goForm() Event {
 }
 
 type cEmbedParams struct {
-	structSize  uintptr
-	pooling     int32
-	normalize   bool
-	addSpecial  bool
-	batchTokens uintptr
+	structSize   uintptr
+	pooling      int32
+	normalize    bool
+	addSpecial   bool
+	batchTokens  uintptr
+	prompt       unsafe.Pointer
+	promptName   unsafe.Pointer
+	maxTokens    uintptr
+	truncateDims uintptr
+	tokenVectors uintptr
 }
 
 type cRankParams struct {
@@ -240,6 +260,7 @@ type cValue struct {
 
 type cProgramParams struct {
 	structSize uintptr
+	fixed      unsafe.Pointer
 }
 
 type cRunParams struct {

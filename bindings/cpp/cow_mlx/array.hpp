@@ -171,6 +171,7 @@ class Array {
   }
 
  private:
+  friend class Context;
   friend class Input;
   friend class Output;
   friend class Program;

@@ -19,6 +19,11 @@ using ProgressFn = std::function<bool(float fraction, std::string_view stage)>;
 /** Receives the progress of a prompt. @return false to cancel */
 using PromptFn = std::function<bool(std::size_t processed, std::size_t total)>;
 
+/** Changes the logits of every token of the vocabulary in place, behind all tokens of the context.
+ *  @return false to cancel */
+using LogitsFn = std::function<bool(const std::int32_t* tokens, std::size_t count, float* logits,
+                                    std::size_t vocabulary)>;
+
 /** Receives text as it is generated: whole UTF-8 characters. @return false to cancel */
 using TextFn = std::function<bool(std::string_view text)>;
 
@@ -35,10 +40,12 @@ using EventFn = std::function<bool(const Event& event)>;
 
 namespace detail {
 
-/* The callbacks of one call: user_data of them all. It lies on the stack of a call that waits. */
+/* The callbacks of one call: user_data of them all. It lies on the stack of a call that waits for
+ * the end of a generation or a load. */
 struct Callbacks {
   const ProgressFn* on_progress = nullptr;
   const PromptFn* on_prompt = nullptr;
+  const LogitsFn* on_logits = nullptr;
   const TextFn* on_text = nullptr;
   const EventFn* on_event = nullptr;
   std::exception_ptr thrown;
@@ -67,6 +74,13 @@ struct Callbacks {
 
   static bool prompt(std::size_t processed, std::size_t total, void* user_data) {
     return guarded(user_data, [&](Callbacks& self) { return (*self.on_prompt)(processed, total); });
+  }
+
+  static bool logits(const std::int32_t* tokens, std::size_t count, float* logits,
+                     std::size_t vocabulary, void* user_data) {
+    return guarded(user_data, [&](Callbacks& self) {
+      return (*self.on_logits)(tokens, count, logits, vocabulary);
+    });
   }
 
   static bool text(const char* data, std::size_t length, void* user_data) {

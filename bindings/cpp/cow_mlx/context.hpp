@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "array.hpp"
 #include "model.hpp"
 #include "generation.hpp"
 #include "methods.hpp"
@@ -59,6 +60,18 @@ class Context : public detail::ContextMethods<Context> {
     detail::check(cow_mlx_context_rewind(handle(), checkpoint.handle()));
   }
 
+  /** Save what the context holds to an array of bytes. */
+  Array save_array() const {
+    cow_mlx_array array = 0;
+    detail::check(cow_mlx_context_save_array(handle(), &array));
+    return Array(array);
+  }
+
+  /** Load what a context has saved to an array of bytes. */
+  void load_array(const Array& array) {
+    detail::check(cow_mlx_context_load_array(handle(), array.handle()));
+  }
+
   /** Use an adapter from now on; a change forgets the tokens. */
   void set_adapter(const Adapter& adapter) {
     const cow_mlx_adapter open = detail::open(&adapter, "context_set_adapter: adapter");
@@ -70,15 +83,27 @@ class Context : public detail::ContextMethods<Context> {
 
   /** Process a prompt, and be ready to generate. */
   void begin(const Tokens& tokens, const GenerationParams& params = {}) {
-    detail::Callbacks callbacks;
-    GenerationParams::Lowered lowered(params, callbacks, "context_begin");
-    callbacks.check(cow_mlx_context_begin(handle(), tokens.data(), tokens.size(), lowered.get()));
+    auto later = std::make_shared<Later>(params);
+    GenerationParams::Lowered lowered(later->params, later->callbacks, "context_begin");
+    later->callbacks.check(
+        cow_mlx_context_begin(handle(), tokens.data(), tokens.size(), lowered.get()));
+    later_ = std::move(later);
   }
 
-  /** The same without waiting; next() takes the pieces, and throws what went wrong. The params'
+  /** The same with rows of embeddings, floats of [rows, width], in the places of tokens of -1. */
+  void begin_embeddings(const Tokens& tokens, const Array& embeddings,
+                        const GenerationParams& params = {}) {
+    auto later = std::make_shared<Later>(params);
+    GenerationParams::Lowered lowered(later->params, later->callbacks, "context_begin_embeddings");
+    later->callbacks.check(cow_mlx_context_begin_embeddings(handle(), tokens.data(), tokens.size(),
+                                                            embeddings.handle(), lowered.get()));
+    later_ = std::move(later);
+  }
+
+  /** As begin() without waiting; next() takes the pieces, and throws what went wrong. The params'
    *  prompt_progress is called by poll(). */
   void begin_async(const Tokens& tokens, const GenerationParams& params = {}) {
-    auto later = std::make_unique<Later>(params);
+    auto later = std::make_shared<Later>(params);
     GenerationParams::Lowered lowered(later->params, later->callbacks, "context_begin_async");
     detail::check(
         cow_mlx_context_begin_async(handle(), tokens.data(), tokens.size(), lowered.get()));
@@ -103,7 +128,7 @@ class Context : public detail::ContextMethods<Context> {
   /** Process a prompt; the range generates. */
   [[nodiscard]] Pieces generate(const Tokens& tokens, const GenerationParams& params = {}) {
     begin(tokens, params);
-    return Pieces(handle());
+    return Pieces(handle(), {later_, &later_->callbacks});
   }
 
   /** Process a prompt and generate to the end. @param on_text  receives the text; may be empty */
@@ -140,7 +165,7 @@ class Context : public detail::ContextMethods<Context> {
   /** The same without waiting: next_event() takes the events, and throws what went wrong. */
   void chat_async(std::string_view messages_json, const GenerationParams& params = {},
                   const std::string& options_json = {}) {
-    auto later = std::make_unique<Later>(params);
+    auto later = std::make_shared<Later>(params);
     GenerationParams::Lowered lowered(later->params, later->callbacks, "context_chat_async");
     detail::check(cow_mlx_context_chat_async(
         handle(), messages_json.data(), messages_json.size(), lowered.get(),
@@ -179,6 +204,25 @@ class Context : public detail::ContextMethods<Context> {
     std::vector<Candidate> candidates;
     for (std::size_t i = 0; i < count; i++) candidates.push_back({tokens[i], values[i]});
     return candidates;
+  }
+
+  /** The log probability of each token given those before it, behind those that the context holds:
+   *  a row of the token itself and of the `top` most probable ones. */
+  std::vector<std::vector<Candidate>> prompt_logprobs(const Tokens& tokens, int top = 0) const {
+    const auto scored = [&](std::int32_t* ids, float* values, std::size_t room, std::size_t* size) {
+      detail::check(cow_mlx_context_prompt_logprobs(handle(), tokens.data(), tokens.size(), top,
+                                                    ids, values, room, size));
+    };
+    std::size_t count = 0;
+    scored(nullptr, nullptr, 0, &count);
+    Tokens ids(count);
+    std::vector<float> values(count);
+    scored(ids.data(), values.data(), count, &count);
+    std::vector<std::vector<Candidate>> rows(tokens.size());
+    for (std::size_t i = 0; i < count; i++) {
+      rows[i / (count / rows.size())].push_back({ids[i], values[i]});
+    }
+    return rows;
   }
 
   /** Sizes and times of the last generation, so far. */
@@ -227,7 +271,7 @@ class Context : public detail::ContextMethods<Context> {
     return stats;
   }
 
-  std::unique_ptr<Later> later_;
+  std::shared_ptr<Later> later_;
   detail::Handle<cow_mlx_context_free> handle_;
 };
 

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base.hpp"
@@ -43,6 +45,7 @@ struct Bias {
 struct GenerationParams : detail::GenerationFields {
   std::vector<Bias> bias;
   PromptFn prompt_progress;
+  LogitsFn logits_fn; /**< runs on the threads that take pieces or events, or that poll */
 
  private:
   friend class Context;
@@ -62,8 +65,12 @@ struct GenerationParams : detail::GenerationFields {
       if (from.prompt_progress) {
         callbacks.on_prompt = &from.prompt_progress;
         params_.prompt_progress = detail::Callbacks::prompt;
-        params_.user_data = &callbacks;
       }
+      if (from.logits_fn) {
+        callbacks.on_logits = &from.logits_fn;
+        params_.logits_fn = detail::Callbacks::logits;
+      }
+      params_.user_data = &callbacks;
     }
     Lowered(const Lowered&) = delete;
     Lowered& operator=(const Lowered&) = delete;
@@ -147,13 +154,17 @@ class Pieces {
 
  private:
   friend class Context;
-  explicit Pieces(cow_mlx_context context) : context_(context) {}
+  Pieces(cow_mlx_context context, std::shared_ptr<detail::Callbacks> callbacks)
+      : context_(context), callbacks_(std::move(callbacks)) {}
 
   void advance() {
-    if (!ended_) ended_ = !detail::next(context_, piece_);
+    if (ended_) return;
+    ended_ = !detail::next(context_, piece_);
+    callbacks_->check(COW_MLX_OK);
   }
 
   cow_mlx_context context_;
+  std::shared_ptr<detail::Callbacks> callbacks_;
   Piece piece_;
   bool ended_ = false;
 };

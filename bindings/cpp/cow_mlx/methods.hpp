@@ -24,6 +24,11 @@ class ModelMethods {
     return out;
   }
 
+  /** Put a model to sleep. */
+  void sleep() const {
+    check(cow_mlx_model_sleep(self()));
+  }
+
   /** Describe a model, as a JSON object. */
   std::string info() const {
     auto buffer_ = fill<std::string>(
@@ -38,6 +43,33 @@ class ModelMethods {
     bool out{};
     check(cow_mlx_model_is_end(self(), token, &out));
     return out;
+  }
+
+  /** Make the prompt of an infill. */
+  std::vector<std::int32_t> infill_prompt(std::string_view prefix, const std::string& suffix) const {
+    auto tokens_ = fill<std::vector<std::int32_t>>(
+        1024, [&](std::int32_t* tokens, std::size_t capacity, std::size_t* count) {
+          return cow_mlx_model_infill_prompt(self(), prefix.data() ? prefix.data() : "", prefix.size(), c_string(suffix, "model_infill_prompt: suffix"), tokens, capacity, count);
+        });
+    return tokens_;
+  }
+
+  /** Find the labels of a text, by a model with a classification head (model_info, "tasks" has
+   *  "classify"). */
+  std::string classify(std::string_view text) const {
+    auto buffer_ = fill<std::string>(
+        4096, [&](char* buffer, std::size_t capacity, std::size_t* needed) {
+          return cow_mlx_model_classify(self(), text.data() ? text.data() : "", text.size(), buffer, capacity, needed);
+        });
+    return buffer_;
+  }
+
+  /** Compute how many tokens an image of a size takes in a prompt of a model, those around it
+   *  included. */
+  std::int32_t media_tokens(std::int32_t width, std::int32_t height, std::int32_t detail) const {
+    std::int32_t tokens{};
+    check(cow_mlx_model_media_tokens(self(), width, height, detail, &tokens));
+    return tokens;
   }
 
  private:
@@ -110,6 +142,33 @@ class ContextMethods {
           return cow_mlx_context_logits(self(), logits, capacity, count);
         });
     return logits_;
+  }
+
+  /** Get the model's logits at chosen positions of given tokens. */
+  std::vector<float> prompt_logits(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& positions) const {
+    auto logits_ = fill<std::vector<float>>(
+        1024, [&](float* logits, std::size_t capacity, std::size_t* length) {
+          return cow_mlx_context_prompt_logits(self(), tokens.data(), tokens.size(), positions.data(), positions.size(), logits, capacity, length);
+        });
+    return logits_;
+  }
+
+  /** Get the hidden states of given tokens. */
+  std::vector<float> hidden_states(const std::vector<std::int32_t>& tokens) const {
+    auto states_ = fill<std::vector<float>>(
+        1024, [&](float* states, std::size_t capacity, std::size_t* length) {
+          return cow_mlx_context_hidden_states(self(), tokens.data(), tokens.size(), states, capacity, length);
+        });
+    return states_;
+  }
+
+  /** Compute the perplexity of a text. */
+  std::tuple<double, double, std::size_t> perplexity(std::string_view text, std::size_t window) const {
+    double perplexity{};
+    double deviation{};
+    std::size_t scored{};
+    check(cow_mlx_context_perplexity(self(), text.data() ? text.data() : "", text.size(), window, &perplexity, &deviation, &scored));
+    return {perplexity, deviation, scored};
   }
 
  private:

@@ -37,6 +37,23 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
    *  "user-interactive", "user-initiated", "utility" or "background"; default: "user-initiated".
    *  Other systems have none */
   std::string quality_of_service;
+  /** folder where processed prompts are kept for later processes. It is made if it does not
+   *  exist, for its user alone; several processes may share it. Prompts of 256 tokens or more of
+   *  contexts with share_prefix are written in the background, the last ones by
+   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
+  std::string prompt_cache_dir;
+  /** bytes that the files in prompt_cache_dir may take; those that were not used for longest are
+   *  removed; at least 1. Default: 4 GiB; default 4294967296 */
+  using cow_mlx_runtime_params::prompt_cache_bytes;
+  /** bytes that the weights of all models may take together; 0: no bound. Before weights are read
+   *  that would pass it, models that were not used for longest are put to sleep, as by
+   *  cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed */
+  using cow_mlx_runtime_params::model_memory;
+  /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
+   *  so that models load faster next time; made if it is not there. Entries are bound to the
+   *  contents of their files and checked; files that others may write are not read. Default:
+   *  nothing is kept; never "" */
+  std::string cache_dir;
 
   RuntimeFields() { cow_mlx_runtime_params_init(this, sizeof(cow_mlx_runtime_params)); }
 
@@ -47,6 +64,8 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
     raw.python_home = texts.optional(python_home, call, "python_home");
     raw.device = texts.optional(device, call, "device");
     raw.quality_of_service = texts.optional(quality_of_service, call, "quality_of_service");
+    raw.prompt_cache_dir = texts.optional(prompt_cache_dir, call, "prompt_cache_dir");
+    raw.cache_dir = texts.optional(cache_dir, call, "cache_dir");
     return raw;
   }
 };
@@ -58,8 +77,8 @@ struct ModelFields : protected cow_mlx_model_params {
   using cow_mlx_model_params::lazy;
   /** let Python code in the model folder run. Off by default */
   using cow_mlx_model_params::trust_remote_code;
-  /** size of the store of processed prompts that the model's contexts share; 0: none; default 256
-   *  MiB */
+  /** size of the store of processed prompts, and of states inside them, that the model's contexts
+   *  share; those that were not used for longest are dropped; 0: none; default 256 MiB */
   using cow_mlx_model_params::prefix_cache_bytes;
   /** one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   using cow_mlx_model_params::activations;
@@ -75,6 +94,17 @@ struct ModelFields : protected cow_mlx_model_params {
   /** time after which a silent machine is lost, or two machines that do not reach each other;
    *  2000 at least during a load; at least 100; default 5000 */
   using cow_mlx_model_params::silence_timeout_ms;
+  /** bits of a weight after the load, a number of quantize_mode; 0 (default): the weights stay as
+   *  they are */
+  using cow_mlx_model_params::quantize_bits;
+  /** numbers that share a scale; 0: as quantize_mode has them */
+  using cow_mlx_model_params::quantize_group;
+  /** one of COW_MLX_QUANTIZE_; default AFFINE */
+  using cow_mlx_model_params::quantize_mode;
+  /** bytes of images and of their embeddings that the model keeps for later prompts; those that
+   *  were not used for longest are dropped, but for the last one and those of contexts; default
+   *  64 MiB */
+  using cow_mlx_model_params::media_cache;
 
   ModelFields() { cow_mlx_model_params_init(this, sizeof(cow_mlx_model_params)); }
 
@@ -168,6 +198,24 @@ struct GenerationFields : protected cow_mlx_generation_params {
   using cow_mlx_generation_params::dynatemp_range;
   /** exponent of the entropy's share of its maximum, above 0; default 1 */
   using cow_mlx_generation_params::dynatemp_exponent;
+  /** tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the
+   *  tokens of thinking_end_text are generated, whatever the model would say, and the answer
+   *  follows. Thinking is the text between the model's markers; the prompt may have opened it.
+   *  COW_MLX_EUNSUPPORTED for a model without markers, and with a grammar outside of a chat,
+   *  unless that has triggers; default -1 */
+  using cow_mlx_generation_params::thinking_tokens;
+  /** closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
+   *  Only whitespace may stand behind the marker. Default: the marker alone */
+  std::string thinking_end_text;
+  /** texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
+   *  and the generation ends with the match. Outside of a model's thinking, in a chat. The first
+   *  that is generated counts. Tokens that would continue behind one are not allowed */
+  std::vector<std::string> grammar_triggers;
+  /** 1: drafts come from the model's own head for the token behind the next (multi-token
+   *  prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3, GLM
+   *  4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
+   *  batched. 0 (default): off */
+  using cow_mlx_generation_params::draft_heads;
 
   GenerationFields() { cow_mlx_generation_params_init(this, sizeof(cow_mlx_generation_params)); }
 
@@ -180,6 +228,9 @@ struct GenerationFields : protected cow_mlx_generation_params {
     raw.grammar = texts.optional(grammar, call, "grammar");
     raw.dry_sequence_breakers = texts.list(dry_sequence_breakers, call, "dry_sequence_breakers");
     raw.dry_sequence_breaker_count = dry_sequence_breakers.size();
+    raw.thinking_end_text = texts.optional(thinking_end_text, call, "thinking_end_text");
+    raw.grammar_triggers = texts.list(grammar_triggers, call, "grammar_triggers");
+    raw.grammar_trigger_count = grammar_triggers.size();
     return raw;
   }
 };
@@ -215,6 +266,22 @@ struct RankFields : protected cow_mlx_rank_params {
     raw.instruction = texts.optional(instruction, call, "instruction");
     raw.yes = texts.optional(yes, call, "yes");
     raw.no = texts.optional(no, call, "no");
+    return raw;
+  }
+};
+
+struct ProgramFields : protected cow_mlx_program_params {
+  /** of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+   *  that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; default: none */
+  std::string fixed;
+
+  ProgramFields() { cow_mlx_program_params_init(this, sizeof(cow_mlx_program_params)); }
+
+ protected:
+  /* C's struct; texts keeps its lists. */
+  cow_mlx_program_params lowered(const char* call, Texts& texts) const {
+    cow_mlx_program_params raw = *this;
+    raw.fixed = texts.optional(fixed, call, "fixed");
     return raw;
   }
 };

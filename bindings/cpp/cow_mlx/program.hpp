@@ -78,11 +78,27 @@ struct RunParams : detail::RunFields {
   friend class Program;
 };
 
+/** The options of a program, which begin with the defaults. */
+struct ProgramParams : detail::ProgramFields {
+ private:
+  friend class Program;
+};
+
 /** A computation on arrays: checked once, run many times, by any number of threads at once. */
 class Program : public detail::ProgramMethods<Program> {
  public:
   /** @param json  the program; see cow_mlx_program_create() */
   explicit Program(std::string_view json) : Program(create(json)) {}
+
+  /** The program of a file; see cow_mlx_program_load(). */
+  static Program load(const std::string& path, const ProgramParams& params = {}) {
+    cow_mlx_program program = 0;
+    detail::Texts texts;
+    const cow_mlx_program_params raw = params.lowered("program_load", texts);
+    detail::check(
+        cow_mlx_program_load(detail::c_string(path, "program_load: path"), &raw, &program));
+    return Program(program);
+  }
 
   cow_mlx_program handle() const noexcept { return handle_.get(); }
 
@@ -139,9 +155,7 @@ class Program : public detail::ProgramMethods<Program> {
 
   static cow_mlx_program create(std::string_view json) {
     cow_mlx_program program = 0;
-    cow_mlx_program_params params;
-    cow_mlx_program_params_init(&params, sizeof params);
-    detail::check(cow_mlx_program_create(json.data(), json.size(), &params, &program));
+    detail::check(cow_mlx_program_create(json.data(), json.size(), nullptr, &program));
     return program;
   }
 

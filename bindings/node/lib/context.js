@@ -1,5 +1,6 @@
 // Contexts: sequences of tokens with their caches.
 import koffi from "koffi";
+import { NDArray } from "./array.js";
 import { call, handleOf, wait } from "./calls.js";
 import { STATUSES, STRUCTS } from "./generated/declarations.js";
 import { CowMlxError, checked, refuse } from "./errors.js";
@@ -15,7 +16,7 @@ const ROOM = 256;
 
 /**
  * @typedef {object} ChatEvent
- * @property {"text" | "reasoning" | "tool_call" | "end"} kind
+ * @property {"text" | "reasoning" | "tool_call" | "thinking_cut" | "end"} kind
  * @property {string} text
  * @property {string} name
  * @property {string} finish
@@ -58,6 +59,18 @@ export class Context extends Handle {
   async begin(tokens, { signal, ...params } = {}) {
     leave(this);
     await wait("context_begin", { context: this, tokens, params }, { signal });
+  }
+
+  /**
+   * The same with rows of embeddings, floats of [rows, width], in the places of tokens of -1.
+   * @param {Int32Array | number[]} tokens
+   * @param {NDArray} array  a row for each of these places
+   * @param {Options} [options]
+   */
+  async beginEmbeddings(tokens, array, { signal, ...params } = {}) {
+    leave(this);
+    const given = { context: this, tokens, embeddings: handleOf(array), params };
+    await wait("context_begin_embeddings", given, { signal });
   }
 
   /**
@@ -119,8 +132,8 @@ export class Context extends Handle {
   }
 
   /**
-   * Answer a conversation: events {kind: "text" | "reasoning" | "tool_call" | "end", text, name,
-   * finish}, one after the other. No thread waits for them. A loop that is left early cancels the
+   * Answer a conversation: events {kind: "text" | "reasoning" | "tool_call" | "thinking_cut" | "end",
+   * text, name, finish}, one after the other. No thread waits for them. A loop that is left early cancels the
    * answer.
    * @param {object[]} messages
    * @param {Options & {chat?: object}} [options]  of the generation, and `chat`: options of the
@@ -253,6 +266,24 @@ export class Context extends Handle {
   }
 
   /**
+   * Save the context's tokens and cache to an array of bytes.
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<NDArray>}
+   */
+  async saveArray({ signal } = {}) {
+    return new NDArray((await wait("context_save_array", { context: this }, { signal })).out);
+  }
+
+  /**
+   * Load the tokens and the cache that a context has saved to an array of bytes.
+   * @param {NDArray} array
+   * @param {{signal?: AbortSignal}} [options]
+   */
+  async loadArray(array, { signal } = {}) {
+    await wait("context_load_array", { context: this, array: handleOf(array) }, { signal });
+  }
+
+  /**
    * Use an adapter from now on, or none (null).
    * @param {import("./model.js").Adapter | null} adapter
    */
@@ -272,6 +303,62 @@ export class Context extends Handle {
   /** The model's logits after the last token. @returns {Float32Array} */
   logits() {
     return call("context_logits", { context: this }, { capacity: 1 << 18 }).logits;
+  }
+
+  /**
+   * The log probability of each token given those before it, behind those that the context holds: a
+   * row of the token itself and of the `top` most probable ones. Behind an empty context the first
+   * token has none: NaN.
+   * @param {ArrayLike<number>} tokens
+   * @param {{top?: number, signal?: AbortSignal}} [options]
+   * @returns {Promise<{token: number, logprob: number}[][]>}
+   */
+  async promptLogprobs(tokens, { top = 0, signal } = {}) {
+    const width = 1 + top;
+    const given = { context: this, tokens, top };
+    const room = { signal, capacity: width > 0 ? tokens.length * width : 1 };
+    const { candidates, logprobs } = await wait("context_prompt_logprobs", given, room);
+    const pairs = Array.from(candidates, (token, i) => ({ token, logprob: logprobs[i] }));
+    return Array.from({ length: tokens.length }, (_, i) => pairs.slice(i * width, (i + 1) * width));
+  }
+
+  /**
+   * The model's logits behind the tokens at some positions of a prompt that follows those that the
+   * context holds.
+   * @param {ArrayLike<number>} tokens
+   * @param {ArrayLike<number>} positions
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<Float32Array[]>}
+   */
+  async promptLogits(tokens, positions, { signal } = {}) {
+    const given = { context: this, tokens, positions };
+    const { logits } = await wait("context_prompt_logits", given, { signal });
+    return rows(logits, positions.length);
+  }
+
+  /**
+   * The hidden states of a prompt's tokens, behind those that the context holds.
+   * @param {ArrayLike<number>} tokens
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<Float32Array[]>}
+   */
+  async hiddenStates(tokens, { signal } = {}) {
+    const given = { context: this, tokens };
+    const { states } = await wait("context_hidden_states", given, { signal });
+    return rows(states, tokens.length);
+  }
+
+  /**
+   * The perplexity of a text, its standard error, and the number of scored tokens. Windows of so many
+   * tokens are scored from an empty state each; 0: as many as the context may hold.
+   * @param {string} text
+   * @param {{window?: number, signal?: AbortSignal}} [options]
+   * @returns {Promise<{perplexity: number, deviation: number, scored: number}>}
+   */
+  async perplexity(text, { window = 0, signal } = {}) {
+    const given = { context: this, text, window };
+    const { perplexity, deviation, scored } = await wait("context_perplexity", given, { signal });
+    return { perplexity, deviation, scored };
   }
 
   /**
@@ -319,12 +406,21 @@ function conversation(messages, chat, params) {
   return { messages_json: jsonOf(messages, "messages"), options_json: chat, params };
 }
 
+// Rows of a buffer.
+function rows(flat, count) {
+  const width = flat.length / count;
+  return Array.from({ length: count }, (_, i) => flat.slice(i * width, (i + 1) * width));
+}
+
 const WAITING = "options?{signal}";
 checked(Context.prototype, "Context", {
-  info: "", begin: "tokens, options?", next: WAITING, nextSync: "", generate: "tokens, options?",
+  info: "", begin: "tokens, options?", beginEmbeddings: "tokens, array, options?", next: WAITING, nextSync: "", generate: "tokens, options?",
   generateText: "tokens, onText?, options?", chat: "messages, options?",
   chatEvents: "messages, onEvent?, options?", poll: "milliseconds?", pollSync: "milliseconds?", wakeFd: "",
   cancel: "", fork: "", reset: "", tokens: "", trimEnd: `count, ${WAITING}`, trimFront: `count, ${WAITING}`,
   checkpoint: "", rewind: "checkpoint", save: `path, ${WAITING}`, load: `path, ${WAITING}`,
+  saveArray: WAITING, loadArray: `array, ${WAITING}`,
   setAdapter: "adapter", logprobs: "", logits: "", stats: "",
+  promptLogprobs: "tokens, options?{top signal}", promptLogits: `tokens, positions, ${WAITING}`,
+  hiddenStates: `tokens, ${WAITING}`, perplexity: "text, options?{window signal}",
 });

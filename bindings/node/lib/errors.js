@@ -87,20 +87,23 @@ const PATH = [(value) => isText(value) && !value.includes("\0"), "a path, a text
 const OPTIONS = [isObject, "an object of options"];
 const CALLBACK = [(value) => value === null || isCall(value), "a function"];
 const OBJECT = [isObject, "an object"];
+const BYTES = [(value) => value instanceof Uint8Array && value.byteLength > 0, "a Uint8Array that is not empty"];
 
 // The check of each argument, by its name, and the text of what is accepted.
 const ARGUMENTS = {
   path: PATH, folder: PATH, file: PATH,
   text: [(value) => isText(value) || value instanceof Uint8Array, "a text, or its UTF-8 as a Uint8Array"],
-  query: TEXT, name: TEXT, operation: TEXT, of: TEXT, dtype: [(value) => isText(value) && value in DTYPES, `one of ${Object.keys(DTYPES).join(", ")}`], dimension: TEXT,
+  query: TEXT, prefix: TEXT, suffix: TEXT, name: TEXT, operation: TEXT, of: TEXT, dtype: [(value) => isText(value) && value in DTYPES, `one of ${Object.keys(DTYPES).join(", ")}`], dimension: TEXT,
   texts: TEXTS, documents: TEXTS, names: TEXTS, withRespectTo: TEXTS,
   tokens: [isList, "a list of tokens, such as an Int32Array"],
+  positions: [isList, "a list of numbers, such as an Int32Array"],
   messages: [(value) => Array.isArray(value) && value.every(isObject),
     'a list of messages, such as [{ role: "user", content: "Hello" }]'],
   options: OPTIONS, params: OPTIONS, signal: [(value) => value instanceof AbortSignal, "an AbortSignal"],
   onText: CALLBACK, onEvent: CALLBACK, look: [isCall, "a function"], write: [isCall, "a function"],
-  token: NUMBER, count: NUMBER, milliseconds: NUMBER, scale: NUMBER, results: [(value) => Number.isInteger(value) && value > 0, "a whole number above 0"],
-  checkpoint: kind("checkpoint"), program: kind("program"), model: kind("model"),
+  pixels: BYTES, bytes: BYTES,
+  token: NUMBER, count: NUMBER, width: NUMBER, height: NUMBER, milliseconds: NUMBER, scale: NUMBER, results: [(value) => Number.isInteger(value) && value > 0, "a whole number above 0"],
+  array: [(value) => value?.kind === "array", "of the class NDArray"], checkpoint: kind("checkpoint"), program: kind("program"), model: kind("model"),
   adapter: [(value) => value === null || value?.kind === "adapter", "of the class Adapter, or null"],
   json: [(value) => isText(value) || isObject(value), "an object, or a text that is JSON"],
   spec: OBJECT, axes: OBJECT, dimensions: OBJECT, attributes: OBJECT,
@@ -117,8 +120,10 @@ const ARGUMENTS = {
 
 // "tokens, options?{signal}": names, whether each may be left out, and all keys that it has.
 function read(signature) {
-  return [...signature.matchAll(/(\w+)(\?)?(?:\{([^}]*)\})?/g)].map(([, name, optional, keys]) => (
-    { name, isOptional: Boolean(optional), keys: keys?.split(" ") }));
+  return [...signature.matchAll(/(\w+)(\?)?(?:\{([^}]*)\})?/g)].map(([, name, optional, keys]) => {
+    if (!(name in ARGUMENTS)) throw new Error(`the argument ${name} has no check`);
+    return { name, isOptional: Boolean(optional), keys: keys?.split(" ") };
+  });
 }
 
 /**

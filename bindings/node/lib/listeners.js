@@ -19,6 +19,10 @@ const FORMS = {
   log_fn: (level, message) => [levels[level] ?? level, koffi.decode.string(message)],
   progress_fn: (fraction, stage) => [fraction, koffi.decode.string(stage)],
   prompt_fn: (processed, total) => [Number(processed), Number(total)],
+  logits_fn: (tokens, count, logits, vocabulary) => [
+    Int32Array.from(koffi.decode(tokens, "int32_t", Number(count))),
+    Float32Array.from(koffi.decode(logits, "float", Number(vocabulary))),
+  ],
   text_fn: (address, length) => [text(address, Number(length))],
   event_fn: struct("event"),
   training_fn: struct("training_event"),
@@ -39,10 +43,12 @@ function heard(kind, args) {
   const listener = listeners.get(args.at(-1));
   if (!listener) return false; // the listener has left
   try {
-    const answer = listener.functions[kind](...FORMS[kind](...args));
+    const given = FORMS[kind](...args);
+    const answer = listener.functions[kind](...given);
     if (typeof answer?.then === "function") {
       refuse(`the result of ${listener.names[kind]}`, answer, "a value that is there at once, not a promise");
     }
+    if (kind === "logits_fn") koffi.encode(args[2], "float", given[1], given[1].length);
     return kind === "batch_fn" ? batch(answer, args[1], Number(args[2])) : answer !== false;
   } catch (error) {
     listener.thrown ??= { error };

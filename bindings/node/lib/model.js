@@ -120,6 +120,23 @@ export class Model extends Handle {
   }
 
   /**
+   * The prompt behind which a model of code generates the text between a prefix and a suffix.
+   * @param {string} prefix
+   * @param {string} [suffix]
+   * @returns {Int32Array}
+   */
+  infillPrompt(prefix, suffix = "") {
+    return call("model_infill_prompt", { model: this, prefix, suffix }).tokens;
+  }
+
+  /**
+   * Free the weights, and the caches of the model's contexts. What needs them next reads them again.
+   */
+  sleep() {
+    call("model_sleep", { model: this });
+  }
+
+  /**
    * Turn texts into vectors. Members of cow_mlx_embed_params come in camel case.
    * @param {string[]} texts
    * @param {import("./generated/types.js").EmbedParams} [params]
@@ -146,6 +163,15 @@ export class Model extends Handle {
   }
 
   /**
+   * Find the labels of a text, or the entities in it.
+   * @param {string} text
+   * @returns {Promise<object>}
+   */
+  async classify(text) {
+    return JSON.parse((await wait("model_classify", { model: this, text })).buffer);
+  }
+
+  /**
    * Open a context. Members of cow_mlx_context_params come in camel case.
    * @param {import("./generated/types.js").ContextParams} [params]
    */
@@ -159,6 +185,16 @@ export class Model extends Handle {
    */
   async contextAsync(params) {
     return new Context((await wait("context_create", { model: this, params })).out);
+  }
+
+  /**
+   * How many tokens an image of a size takes in a prompt.
+   * @param {number} width
+   * @param {number} height
+   * @returns {number}
+   */
+  mediaTokens(width, height) {
+    return call("model_media_tokens", { model: this, width, height, detail: 0 }).tokens;
   }
 
   /**
@@ -201,6 +237,7 @@ checked(Model, "Model", {
 const READING = "text, options?{addSpecial parseSpecial}";
 checked(Model.prototype, "Model", {
   info: "", tokenize: READING, tokenizeAsync: READING, detokenize: "tokens, options?{skipSpecial}",
-  isEnd: "token", chatPrompt: "messages, options?", embed: "texts, params?",
-  rank: "query, documents, params?", context: "params?", contextAsync: "params?", adapter: "path, scale?",
+  isEnd: "token", chatPrompt: "messages, options?", infillPrompt: "prefix, suffix?", sleep: "", embed: "texts, params?",
+  rank: "query, documents, params?", classify: "text", context: "params?", contextAsync: "params?", adapter: "path, scale?",
+  mediaTokens: "width, height",
 });

@@ -24,6 +24,16 @@ export class Program extends Handle {
   }
 
   /**
+   * The program of a file: see cow_mlx_program_load().
+   * @param {string} path
+   * @param {import("./generated/types.js").ProgramParams} [params]
+   * @returns {Promise<Program>}
+   */
+  static async load(path, params) {
+    return new Program((await wait("program_load", { path, params })).out);
+  }
+
+  /**
    * See cow_mlx_program_info().
    * @param {Record<string, number>} [dimensions]
    * @returns {any}
@@ -142,7 +152,7 @@ function named(inputs, name, names) {
     { argument: `inputs.${name}` });
 }
 
-checked(Program, "Program", { create: "json" });
+checked(Program, "Program", { create: "json", load: "path, params?" });
 checked(Program.prototype, "Program", {
   info: "dimensions?", derive: "spec", gradient: "of, withRespectTo, options?{value}",
   vectorize: "axes, dimension?", bind: "arrays", run: "inputs, options?", runSync: "inputs, params?",

@@ -8,6 +8,7 @@ aliases! {
     cow_mlx_checkpoint = i32;
     cow_mlx_program = i32;
     cow_mlx_training = i32;
+    cow_mlx_media = i32;
     cow_mlx_array = i64;
 }
 
@@ -34,6 +35,7 @@ statuses! {
 constants! {
     COW_MLX_VERSION: &str = "1.0.0";
     COW_MLX_ABI_VERSION: u32 = 1;
+    COW_MLX_MAX_PIXELS: u32 = 67108864;
     COW_MLX_MAX_RANK: u32 = 8;
     COW_MLX_NUL: usize = usize::MAX;
     COW_MLX_LOG_OFF: i32 = 0;
@@ -45,6 +47,10 @@ constants! {
     COW_MLX_SPLIT_AUTO: i32 = 0;
     COW_MLX_SPLIT_TENSOR: i32 = 1;
     COW_MLX_SPLIT_PIPELINE: i32 = 2;
+    COW_MLX_QUANTIZE_AFFINE: i32 = 0;
+    COW_MLX_QUANTIZE_MXFP4: i32 = 1;
+    COW_MLX_QUANTIZE_NVFP4: i32 = 2;
+    COW_MLX_QUANTIZE_MXFP8: i32 = 3;
     COW_MLX_ADD_SPECIAL: i32 = 1;
     COW_MLX_PARSE_SPECIAL: i32 = 2;
     COW_MLX_SKIP_SPECIAL: i32 = 4;
@@ -66,9 +72,13 @@ constants! {
     COW_MLX_EVENT_REASONING: i32 = 2;
     COW_MLX_EVENT_TOOL_CALL: i32 = 3;
     COW_MLX_EVENT_END: i32 = 4;
+    COW_MLX_EVENT_THINKING_CUT: i32 = 5;
     COW_MLX_POOLING_MEAN: i32 = 0;
     COW_MLX_POOLING_LAST: i32 = 1;
     COW_MLX_POOLING_CLS: i32 = 2;
+    COW_MLX_POOLING_MAX: i32 = 3;
+    COW_MLX_POOLING_WEIGHTED: i32 = 4;
+    COW_MLX_POOLING_MODEL: i32 = 5;
     COW_MLX_BOOL: i32 = 1;
     COW_MLX_UINT8: i32 = 2;
     COW_MLX_UINT16: i32 = 3;
@@ -115,6 +125,13 @@ callbacks! {
         length: usize,
         user_data: *mut c_void,
     ) -> bool;
+    fn cow_mlx_logits_fn(
+        tokens: *const i32,
+        count: usize,
+        logits: *mut f32,
+        vocabulary: usize,
+        user_data: *mut c_void,
+    ) -> bool;
     fn cow_mlx_event_fn(
         event: *const cow_mlx_event,
         user_data: *mut c_void,
@@ -148,6 +165,10 @@ structs! {
         threads: i64,
         wired_limit: i64,
         quality_of_service: *const c_char,
+        prompt_cache_dir: *const c_char,
+        prompt_cache_bytes: u64,
+        model_memory: u64,
+        cache_dir: *const c_char,
     }
     struct cow_mlx_model_params {
         struct_size: usize,
@@ -164,6 +185,10 @@ structs! {
         split: i32,
         connect_timeout_ms: u32,
         silence_timeout_ms: u32,
+        quantize_bits: i64,
+        quantize_group: i32,
+        quantize_mode: i32,
+        media_cache: u64,
     }
     struct cow_mlx_context_params {
         struct_size: usize,
@@ -175,6 +200,7 @@ structs! {
         overflow: i32,
         keep_tokens: usize,
         share_prefix: bool,
+        checkpoint_interval: usize,
     }
     struct cow_mlx_generation_params {
         struct_size: usize,
@@ -218,6 +244,12 @@ structs! {
         mirostat_eta: f32,
         dynatemp_range: f32,
         dynatemp_exponent: f32,
+        thinking_tokens: i64,
+        thinking_end_text: *const c_char,
+        grammar_triggers: *const *const c_char,
+        grammar_trigger_count: usize,
+        logits_fn: cow_mlx_logits_fn,
+        draft_heads: i64,
     }
     struct cow_mlx_piece {
         struct_size: usize,
@@ -251,6 +283,11 @@ structs! {
         normalize: bool,
         add_special: bool,
         batch_tokens: usize,
+        prompt: *const c_char,
+        prompt_name: *const c_char,
+        max_tokens: usize,
+        truncate_dims: usize,
+        token_vectors: usize,
     }
     struct cow_mlx_rank_params {
         struct_size: usize,
@@ -279,6 +316,7 @@ structs! {
     }
     struct cow_mlx_program_params {
         struct_size: usize,
+        fixed: *const c_char,
     }
     struct cow_mlx_run_params {
         struct_size: usize,
@@ -397,6 +435,8 @@ functions! {
     /// Get a file descriptor that is readable once a model is loaded, or its load has
     /// failed.
     fn cow_mlx_model_wake_fd(model: cow_mlx_model, out: *mut i32) -> cow_mlx_status;
+    /// Put a model to sleep.
+    fn cow_mlx_model_sleep(model: cow_mlx_model) -> cow_mlx_status;
     /// Free the handle.
     fn cow_mlx_model_free(model: cow_mlx_model) -> cow_mlx_status;
     /// Describe a model's folder without loading it, as a JSON object.
@@ -446,6 +486,16 @@ functions! {
         messages_json: *const c_char,
         length: usize,
         options_json: *const c_char,
+        tokens: *mut i32,
+        capacity: usize,
+        count: *mut usize,
+    ) -> cow_mlx_status;
+    /// Make the prompt of an infill.
+    fn cow_mlx_model_infill_prompt(
+        model: cow_mlx_model,
+        prefix: *const c_char,
+        length: usize,
+        suffix: *const c_char,
         tokens: *mut i32,
         capacity: usize,
         count: *mut usize,
@@ -509,6 +559,16 @@ functions! {
         context: cow_mlx_context,
         path: *const c_char,
     ) -> cow_mlx_status;
+    /// Save a context to memory.
+    fn cow_mlx_context_save_array(
+        context: cow_mlx_context,
+        out: *mut cow_mlx_array,
+    ) -> cow_mlx_status;
+    /// Load a context from memory that holds what a file of cow_mlx_context_save() does.
+    fn cow_mlx_context_load_array(
+        context: cow_mlx_context,
+        array: cow_mlx_array,
+    ) -> cow_mlx_status;
     /// Describe a context as a JSON object.
     fn cow_mlx_context_info(
         context: cow_mlx_context,
@@ -544,6 +604,14 @@ functions! {
         context: cow_mlx_context,
         tokens: *const i32,
         count: usize,
+        params: *const cow_mlx_generation_params,
+    ) -> cow_mlx_status;
+    /// Process a prompt with rows of embeddings among its tokens, and prepare to generate.
+    fn cow_mlx_context_begin_embeddings(
+        context: cow_mlx_context,
+        tokens: *const i32,
+        count: usize,
+        embeddings: cow_mlx_array,
         params: *const cow_mlx_generation_params,
     ) -> cow_mlx_status;
     /// Generate one token.
@@ -643,6 +711,91 @@ functions! {
         capacity: usize,
         labels: *mut usize,
     ) -> cow_mlx_status;
+    /// Find the labels of a text, by a model with a classification head (model_info,
+    /// "tasks" has "classify").
+    fn cow_mlx_model_classify(
+        model: cow_mlx_model,
+        text: *const c_char,
+        length: usize,
+        buffer: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> cow_mlx_status;
+    /// Get the log probability of each token given the tokens before it, and of the most
+    /// probable tokens in its place.
+    fn cow_mlx_context_prompt_logprobs(
+        context: cow_mlx_context,
+        tokens: *const i32,
+        count: usize,
+        top: i32,
+        candidates: *mut i32,
+        logprobs: *mut f32,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Get the model's logits at chosen positions of given tokens.
+    fn cow_mlx_context_prompt_logits(
+        context: cow_mlx_context,
+        tokens: *const i32,
+        count: usize,
+        positions: *const i32,
+        position_count: usize,
+        logits: *mut f32,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Get the hidden states of given tokens.
+    fn cow_mlx_context_hidden_states(
+        context: cow_mlx_context,
+        tokens: *const i32,
+        count: usize,
+        states: *mut f32,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Compute the perplexity of a text.
+    fn cow_mlx_context_perplexity(
+        context: cow_mlx_context,
+        text: *const c_char,
+        length: usize,
+        window: usize,
+        perplexity: *mut f64,
+        deviation: *mut f64,
+        scored: *mut usize,
+    ) -> cow_mlx_status;
+    /// Create an image from pixels, which are copied on the calling thread.
+    fn cow_mlx_media_from_pixels(
+        pixels: *const c_void,
+        width: i32,
+        height: i32,
+        channels: i32,
+        stride: usize,
+        out: *mut cow_mlx_media,
+    ) -> cow_mlx_status;
+    /// Create an image from a file in memory.
+    fn cow_mlx_media_from_file(
+        bytes: *const c_void,
+        size: usize,
+        out: *mut cow_mlx_media,
+    ) -> cow_mlx_status;
+    /// Describe an image as a JSON object.
+    fn cow_mlx_media_info(
+        media: cow_mlx_media,
+        buffer: *mut c_char,
+        capacity: usize,
+        length: *mut usize,
+    ) -> cow_mlx_status;
+    /// Free the handle.
+    fn cow_mlx_media_free(media: cow_mlx_media) -> cow_mlx_status;
+    /// Compute how many tokens an image of a size takes in a prompt of a model, those
+    /// around it included.
+    fn cow_mlx_model_media_tokens(
+        model: cow_mlx_model,
+        width: i32,
+        height: i32,
+        detail: i32,
+        tokens: *mut i32,
+    ) -> cow_mlx_status;
     /// Create an array from host memory, which is copied.
     fn cow_mlx_array_create(
         from: *const cow_mlx_tensor,
@@ -720,6 +873,12 @@ functions! {
     fn cow_mlx_program_create(
         json: *const c_char,
         length: usize,
+        params: *const cow_mlx_program_params,
+        out: *mut cow_mlx_program,
+    ) -> cow_mlx_status;
+    /// Load a program from a file.
+    fn cow_mlx_program_load(
+        path: *const c_char,
         params: *const cow_mlx_program_params,
         out: *mut cow_mlx_program,
     ) -> cow_mlx_status;

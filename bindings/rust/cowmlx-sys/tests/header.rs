@@ -79,7 +79,7 @@ macro_rules! function_types {
     };
 }
 
-function_types! { () (A) (A B) (A B C) (A B C D) }
+function_types! { () (A) (A B) (A B C) (A B C D) (A B C D E) }
 
 /// The C type of a member, which is only named.
 fn declare_member<S, T: CType>(_: fn(&S) -> &T, inner: &str) -> String {

@@ -9,9 +9,11 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::slice;
+use std::sync::Arc;
+use std::{fmt, slice};
 
 use crate::chat::Event;
+use crate::model::Token;
 use crate::sys;
 
 /// What a panic carries.
@@ -100,15 +102,52 @@ pub(crate) unsafe extern "C" fn on_event<F: FnMut(Event<'_>) -> bool>(
 /// What `prompt_progress` is: tokens processed, and all of them.
 pub(crate) type PromptProgress<'a> = dyn Fn(usize, usize) -> bool + Send + Sync + 'a;
 
+/// What `logits_fn` is: all tokens of the context, and the logits behind them, to be changed.
+pub(crate) type LogitsFn<'a> = dyn Fn(&[Token], &mut [f32]) -> bool + Send + Sync + 'a;
+
+/// The closures of a generation's parameters.
+#[derive(Clone)]
+pub(crate) struct Heard<'a> {
+    pub(crate) progress: Option<Arc<PromptProgress<'a>>>,
+    pub(crate) logits: Option<Arc<LogitsFn<'a>>>,
+}
+
+impl fmt::Debug for Heard<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Heard").finish_non_exhaustive()
+    }
+}
+
 /// # Safety
-/// `closure` is a `*const &PromptProgress`.
+/// `heard` is a `*const Heard`, and the arrays have the lengths given.
+pub(crate) unsafe extern "C" fn on_logits(
+    tokens: *const i32,
+    count: usize,
+    logits: *mut f32,
+    vocabulary: usize,
+    heard: *mut c_void,
+) -> bool {
+    // SAFETY: the caller's.
+    guard(|| unsafe {
+        let tokens = slice::from_raw_parts(tokens, count);
+        let logits = slice::from_raw_parts_mut(logits, vocabulary);
+        let heard = &*heard.cast_const().cast::<Heard<'_>>();
+        heard.logits.as_ref().is_none_or(|change| change(tokens, logits))
+    })
+}
+
+/// # Safety
+/// `heard` is a `*const Heard`.
 pub(crate) unsafe extern "C" fn on_prompt(
     processed: usize,
     total: usize,
-    closure: *mut c_void,
+    heard: *mut c_void,
 ) -> bool {
     // SAFETY: the caller's.
-    guard(|| unsafe { (*closure.cast_const().cast::<&PromptProgress<'_>>())(processed, total) })
+    guard(|| unsafe {
+        let heard = &*heard.cast_const().cast::<Heard<'_>>();
+        heard.progress.as_ref().is_none_or(|progress| progress(processed, total))
+    })
 }
 
 /// What a model's `progress` is: a fraction from 0 to 1, and what is being done.

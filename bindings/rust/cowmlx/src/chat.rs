@@ -25,6 +25,9 @@ pub enum Event<'a> {
         /// A JSON object.
         arguments: Cow<'a, str>,
     },
+    /// Behind thinking that the budget has cut
+    /// ([`GenerationParams::thinking_tokens`](crate::GenerationParams::thinking_tokens)).
+    ThinkingCut,
     /// The last event.
     End(Finish),
 }
@@ -41,6 +44,7 @@ impl<'a> Event<'a> {
             sys::COW_MLX_EVENT_TEXT => Some(Self::Text(text)),
             sys::COW_MLX_EVENT_REASONING => Some(Self::Reasoning(text)),
             sys::COW_MLX_EVENT_TOOL_CALL => Some(Self::ToolCall { name, arguments: text }),
+            sys::COW_MLX_EVENT_THINKING_CUT => Some(Self::ThinkingCut),
             sys::COW_MLX_EVENT_END => {
                 Some(Self::End(Finish::from_code(finish).unwrap_or(Finish::Other(finish))))
             }
@@ -57,6 +61,7 @@ impl<'a> Event<'a> {
             Self::ToolCall { name, arguments } => {
                 Event::ToolCall { name: own(name), arguments: own(arguments) }
             }
+            Self::ThinkingCut => Event::ThinkingCut,
             Self::End(finish) => Event::End(finish),
         }
     }

@@ -5,14 +5,16 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::array::Array;
 use crate::chat::{self, Event};
 use crate::error::{Result, Status, check, check_cancel, opened};
 use crate::generation::{self, Generation, TokenLogprob};
-use crate::later::{LaterPrompt, milliseconds};
+use crate::later::{LaterHeard, milliseconds};
 use crate::model::{Model, Token};
 use crate::owner::Owner;
 use crate::params::{ContextParams, GenerationParams};
 use crate::records::Stats;
+use crate::runtime::Runtime;
 use crate::{Adapter, callback, sys};
 
 /// A context: one sequence of tokens and its cache.
@@ -24,7 +26,7 @@ pub struct Context<'m> {
     raw: sys::cow_mlx_context,
     model: Owner<'m, Model<'m>>,
     /// Kept for the last call that returned at once.
-    pub(crate) later: Option<LaterPrompt>,
+    pub(crate) later: Option<LaterHeard>,
     one_call_at_a_time: PhantomData<Cell<()>>,
 }
 
@@ -105,6 +107,26 @@ impl<'m> Context<'m> {
         check(unsafe { sys::cow_mlx_context_rewind(self.raw, checkpoint.raw) })
     }
 
+    /// Save what the context holds to an array of bytes.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_save_array`.
+    pub fn save_array<'r>(&self, runtime: impl Into<Owner<'r, Runtime>>) -> Result<Array<'r>> {
+        let mut raw = 0;
+        // SAFETY: takes any handle.
+        let status = unsafe { sys::cow_mlx_context_save_array(self.raw, &mut raw) };
+        opened(status, || Array::open(raw, runtime.into()))
+    }
+
+    /// Load what a context has saved to an array of bytes.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_load_array`.
+    pub fn load_array(&mut self, array: &Array<'_>) -> Result<()> {
+        // SAFETY: takes handles.
+        check(unsafe { sys::cow_mlx_context_load_array(self.raw, array.as_raw()) })
+    }
+
     /// Use an adapter of the context's model from now on, or none. A change makes the context
     /// forget its tokens.
     ///
@@ -129,6 +151,21 @@ impl<'m> Context<'m> {
         params: &GenerationParams<'_>,
     ) -> Result<Generation<'_>> {
         generation::begin(self.raw, tokens, params)?;
+        Ok(Generation::new(self))
+    }
+
+    /// Process a prompt with rows of embeddings, floats of [rows, width], in the places of tokens
+    /// of -1, and be ready to generate.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_begin_embeddings`.
+    pub fn begin_embeddings(
+        &mut self,
+        tokens: &[Token],
+        embeddings: &Array<'_>,
+        params: &GenerationParams<'_>,
+    ) -> Result<Generation<'_>> {
+        generation::begin_embeddings(self.raw, tokens, embeddings.as_raw(), params)?;
         Ok(Generation::new(self))
     }
 
@@ -217,6 +254,16 @@ impl<'m> Context<'m> {
     /// logprobs.
     pub fn logprobs(&self) -> Result<Vec<TokenLogprob>> {
         generation::logprobs(self.raw)
+    }
+
+    /// The log probability of each token given those before it, behind those that the context
+    /// holds: a row of the token itself and of the `top` most probable ones. Behind an empty context
+    /// the first token has none: NaN.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Status::InvalidArgument) for no tokens, or one outside the vocabulary.
+    pub fn prompt_logprobs(&self, tokens: &[Token], top: usize) -> Result<Vec<Vec<TokenLogprob>>> {
+        generation::prompt_logprobs(self.raw, tokens, top)
     }
 
     /// Sizes and times of the last generation, so far.

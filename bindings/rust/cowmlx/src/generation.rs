@@ -27,10 +27,26 @@ pub(crate) fn begin(
     tokens: &[Token],
     params: &GenerationParams<'_>,
 ) -> Result<()> {
+    params.refuse_logits("context_begin")?;
     let (data, count) = (tokens.as_ptr(), tokens.len());
     // SAFETY: there are that many tokens, and the struct lives until the call returns.
     let begin = |raw| unsafe { sys::cow_mlx_context_begin(context, data, count, raw) };
     check(params.with_raw("context_begin", begin)?)
+}
+
+/// Process a prompt with rows of embeddings.
+pub(crate) fn begin_embeddings(
+    context: sys::cow_mlx_context,
+    tokens: &[Token],
+    rows: sys::cow_mlx_array,
+    params: &GenerationParams<'_>,
+) -> Result<()> {
+    params.refuse_logits("context_begin_embeddings")?;
+    let (data, count) = (tokens.as_ptr(), tokens.len());
+    // SAFETY: there are that many tokens, and the struct lives until the call returns.
+    let begin =
+        |raw| unsafe { sys::cow_mlx_context_begin_embeddings(context, data, count, rows, raw) };
+    check(params.with_raw("context_begin_embeddings", begin)?)
 }
 
 /// Begin and generate to the end.
@@ -64,6 +80,34 @@ pub(crate) fn logprobs(context: sys::cow_mlx_context) -> Result<Vec<TokenLogprob
     })?;
     let pairs = tokens.into_iter().zip(values);
     Ok(pairs.map(|(token, logprob)| TokenLogprob { token, logprob }).collect())
+}
+
+/// The log probabilities of tokens behind those of a context.
+pub(crate) fn prompt_logprobs(
+    context: sys::cow_mlx_context,
+    prompt: &[Token],
+    top: usize,
+) -> Result<Vec<Vec<TokenLogprob>>> {
+    let top = i32::try_from(top).unwrap_or(i32::MAX);
+    let (data, count) = (prompt.as_ptr(), prompt.len());
+    let mut values = Vec::new();
+    let tokens = transfer::vector(0, |tokens, capacity, length| {
+        values.resize(capacity, 0.0);
+        let logprobs = if capacity == 0 { std::ptr::null_mut() } else { values.as_mut_ptr() };
+        // SAFETY: both buffers have that capacity; the prompt lives until the call returns.
+        unsafe {
+            sys::cow_mlx_context_prompt_logprobs(
+                context, data, count, top, tokens, logprobs, capacity, length,
+            )
+        }
+    })?;
+    let width = tokens.len() / prompt.len().max(1);
+    let pairs: Vec<_> = tokens
+        .into_iter()
+        .zip(values)
+        .map(|(token, logprob)| TokenLogprob { token, logprob })
+        .collect();
+    Ok(pairs.chunks(width.max(1)).map(<[_]>::to_vec).collect())
 }
 
 /// One generated token. It displays as its text.

@@ -8,7 +8,7 @@ use std::ptr::null;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::callback::{LoadProgress, PromptProgress};
+use crate::callback::{Heard, LoadProgress};
 use crate::chat::Event;
 use crate::context::Context;
 use crate::error::{Result, Status, check};
@@ -57,7 +57,8 @@ impl<F: ?Sized> fmt::Debug for Later<F> {
     }
 }
 
-pub(crate) type LaterPrompt = Later<PromptProgress<'static>>;
+/// The closures of a generation, at a place that C knows.
+pub(crate) type LaterHeard = Box<Heard<'static>>;
 
 impl Context<'_> {
     /// As [`begin`](Self::begin), without waiting: the prompt is processed while the host does
@@ -137,11 +138,10 @@ impl Context<'_> {
         params: &GenerationParams<'static>,
         call: impl FnOnce(*const sys::cow_mlx_generation_params) -> sys::cow_mlx_status,
     ) -> Result<()> {
-        let later = params.progress().map(Later::new);
-        let progress = later.as_ref().map(Later::as_ptr);
-        let status = params.with_progress(operation, progress, call)?;
+        let later = Box::new(params.heard());
+        let status = params.with_heard(operation, &raw const *later, call)?;
         if status == sys::COW_MLX_OK {
-            self.later = later; // the earlier one is no longer called
+            self.later = Some(later); // the earlier ones are no longer called
         }
         check(status) // which continues the panic of a log, if there was one
     }

@@ -14,6 +14,7 @@ mod generation;
 mod graph;
 mod later;
 mod library;
+mod media;
 #[rustfmt::skip]
 mod methods;
 mod model;
@@ -48,16 +49,17 @@ pub use later::Loading;
 #[cfg(feature = "dlopen")]
 pub use library::load_library;
 pub use library::version;
+pub use media::Media;
 pub use model::{Model, Special, Token};
 pub use owner::Owner;
 pub use params::{
-    ContextParams, EmbedParams, FitParams, GenerationParams, Grammar, ModelParams, RankParams,
-    RunParams, RuntimeParams, TrainingParams,
+    ContextParams, EmbedParams, FitParams, GenerationParams, Grammar, ModelParams, ProgramParams,
+    RankParams, RunParams, RuntimeParams, TrainingParams,
 };
 pub use program::{Input, Output, Program};
 pub use records::{
-    Activations, Finish, FitEnd, LogLevel, Overflow, Pooling, Split, Stats, TrainingEvent,
-    TrainingEventKind,
+    Activations, Finish, FitEnd, LogLevel, Overflow, Pooling, QuantizedFormat, Split, Stats,
+    TrainingEvent, TrainingEventKind,
 };
 pub use rows::{Embeddings, Scores};
 pub use runtime::Runtime;

@@ -10,6 +10,16 @@ use crate::{Context, Model, Program, Training};
 use crate::{sys, transfer};
 
 impl Model<'_> {
+    /// Put a model to sleep.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_sleep`.
+    pub fn sleep(&self) -> Result<()> {
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_model_sleep(self.as_raw()) })?;
+        Ok(())
+    }
+
     /// Describe a model, as a JSON object.
     ///
     /// # Errors
@@ -29,6 +39,40 @@ impl Model<'_> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
         check(unsafe { sys::cow_mlx_model_is_end(self.as_raw(), token, &mut out) })?;
         Ok(out)
+    }
+
+    /// Make the prompt of an infill.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_infill_prompt`.
+    pub fn infill_prompt(&self, prefix: &str, suffix: &str) -> Result<Vec<i32>> {
+        let suffix = c_text("model_infill_prompt: suffix", suffix)?;
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        let tokens = transfer::vector(1024, |tokens, capacity, count| unsafe { sys::cow_mlx_model_infill_prompt(self.as_raw(), prefix.as_ptr().cast(), prefix.len(), suffix.as_ptr(), tokens, capacity, count) })?;
+        Ok(tokens)
+    }
+
+    /// Find the labels of a text, by a model with a classification head (model_info, "tasks" has
+    /// "classify").
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_classify`.
+    pub fn classify(&self, text: &str) -> Result<String> {
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        let buffer = transfer::text(|buffer, capacity, needed| unsafe { sys::cow_mlx_model_classify(self.as_raw(), text.as_ptr().cast(), text.len(), buffer, capacity, needed) })?;
+        Ok(buffer)
+    }
+
+    /// Compute how many tokens an image of a size takes in a prompt of a model, those around it
+    /// included.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_model_media_tokens`.
+    pub fn media_tokens(&self, width: i32, height: i32, detail: i32) -> Result<i32> {
+        let mut tokens = i32::default();
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_model_media_tokens(self.as_raw(), width, height, detail, &mut tokens) })?;
+        Ok(tokens)
     }
 }
 
@@ -116,6 +160,39 @@ impl Context<'_> {
         // SAFETY: inputs live until the call returns; a buffer has its capacity.
         let logits = transfer::vector(1024, |logits, capacity, count| unsafe { sys::cow_mlx_context_logits(self.as_raw(), logits, capacity, count) })?;
         Ok(logits)
+    }
+
+    /// Get the model's logits at chosen positions of given tokens.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_prompt_logits`.
+    pub fn prompt_logits(&self, tokens: &[i32], positions: &[i32]) -> Result<Vec<f32>> {
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        let logits = transfer::vector(1024, |logits, capacity, length| unsafe { sys::cow_mlx_context_prompt_logits(self.as_raw(), tokens.as_ptr(), tokens.len(), positions.as_ptr(), positions.len(), logits, capacity, length) })?;
+        Ok(logits)
+    }
+
+    /// Get the hidden states of given tokens.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_hidden_states`.
+    pub fn hidden_states(&self, tokens: &[i32]) -> Result<Vec<f32>> {
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        let states = transfer::vector(1024, |states, capacity, length| unsafe { sys::cow_mlx_context_hidden_states(self.as_raw(), tokens.as_ptr(), tokens.len(), states, capacity, length) })?;
+        Ok(states)
+    }
+
+    /// Compute the perplexity of a text.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_context_perplexity`.
+    pub fn perplexity(&self, text: &str, window: usize) -> Result<(f64, f64, usize)> {
+        let mut perplexity = f64::default();
+        let mut deviation = f64::default();
+        let mut scored = usize::default();
+        // SAFETY: inputs live until the call returns; a buffer has its capacity.
+        check(unsafe { sys::cow_mlx_context_perplexity(self.as_raw(), text.as_ptr().cast(), text.len(), window, &mut perplexity, &mut deviation, &mut scored) })?;
+        Ok((perplexity, deviation, scored))
     }
 }
 

@@ -7,18 +7,21 @@ use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use crate::callback::{self, LoadProgress, PromptProgress};
-use crate::error::Result;
+use crate::callback::{self, Heard, LoadProgress, LogitsFn, PromptProgress};
+use crate::error::{Error, Result, Status};
 use crate::runtime::Log;
 use crate::training::{NextBatch, on_batch};
 use crate::transfer::{c_path, c_text};
-use crate::{Activations, Array, LogLevel, Model, Overflow, Owner, Pooling, Split, Token, sys};
+use crate::{
+    Activations, Array, LogLevel, Model, Overflow, Owner, Pooling, QuantizedFormat, Split, Token,
+    sys,
+};
 
 mod generated;
 
 pub use generated::{
-    ContextParams, EmbedParams, FitParams, GenerationParams, ModelParams, RankParams, RunParams,
-    RuntimeParams, TrainingParams,
+    ContextParams, EmbedParams, FitParams, GenerationParams, ModelParams, ProgramParams,
+    RankParams, RunParams, RuntimeParams, TrainingParams,
 };
 
 /// A struct as the library's `_init` function fills it. That of a newer library is larger, since
@@ -210,9 +213,34 @@ impl<'a> GenerationParams<'a> {
         self
     }
 
-    /// The closure that receives progress.
-    pub(crate) fn progress(&self) -> Option<&Arc<PromptProgress<'a>>> {
-        self.prompt_progress.as_ref()
+    /// Changes the logits of every token of the vocabulary, behind all tokens of the context,
+    /// before a token is sampled; `false` cancels. Runs on the thread of the call that waits for
+    /// the token: of [`generate`](crate::Context::generate) and
+    /// [`chat`](crate::Context::chat), and of those that take or poll after a call that returns at
+    /// once.
+    pub fn logits_fn(
+        mut self,
+        change: impl Fn(&[Token], &mut [f32]) -> bool + Send + Sync + 'a,
+    ) -> Self {
+        self.logits_fn = Some(Arc::new(change));
+        self
+    }
+
+    /// The closures.
+    pub(crate) fn heard(&self) -> Heard<'a> {
+        Heard { progress: self.prompt_progress.clone(), logits: self.logits_fn.clone() }
+    }
+
+    /// Refuse closures that a generation would call after the call that begins it.
+    pub(crate) fn refuse_logits(&self, operation: &str) -> Result<()> {
+        if self.logits_fn.is_none() {
+            return Ok(());
+        }
+        let message = format!(
+            "{operation}: logits_fn goes with generate and chat, and with calls that return \
+             at once"
+        );
+        Err(Error::new(Status::Unsupported, "conflict", message))
     }
 
     /// Make a call with the parameters in C's form, which live as long as the call.
@@ -221,15 +249,15 @@ impl<'a> GenerationParams<'a> {
         operation: &str,
         call: impl FnOnce(*const sys::cow_mlx_generation_params) -> R,
     ) -> Result<R> {
-        let progress = self.prompt_progress.as_deref();
-        self.with_progress(operation, progress.as_ref().map(|closure| &raw const *closure), call)
+        let heard = self.heard();
+        self.with_heard(operation, &raw const heard, call)
     }
 
-    /// The same, with a closure that lives longer, or none.
-    pub(crate) fn with_progress<R>(
+    /// The same, with closures that live longer.
+    pub(crate) fn with_heard<R>(
         &self,
         operation: &str,
-        progress: Option<*const &PromptProgress<'a>>,
+        heard: *const Heard<'a>,
         call: impl FnOnce(*const sys::cow_mlx_generation_params) -> R,
     ) -> Result<R> {
         let (tokens, values): (Vec<_>, Vec<_>) = self.bias.iter().copied().unzip();
@@ -241,10 +269,13 @@ impl<'a> GenerationParams<'a> {
             (raw.bias_tokens, raw.bias_values) = (tokens.as_ptr(), values.as_ptr());
             (raw.grammar, raw.grammar_kind) = (grammar, kind.unwrap_or(sys::COW_MLX_GRAMMAR_NONE));
             raw.draft = self.draft.as_deref().map_or(0, Model::as_raw);
-            if let Some(progress) = progress {
+            if self.prompt_progress.is_some() {
                 raw.prompt_progress = Some(callback::on_prompt);
-                raw.user_data = progress.cast_mut().cast();
             }
+            if self.logits_fn.is_some() {
+                raw.logits_fn = Some(callback::on_logits);
+            }
+            raw.user_data = heard.cast_mut().cast();
         };
         self.lowered(operation, own, call)
     }

@@ -1,14 +1,16 @@
 //! Computations on arrays.
 
 use std::marker::PhantomData;
+use std::path::Path;
 use std::ptr::null;
 
 use crate::array::{Array, check_count, tensor};
 use crate::element::Element;
 use crate::error::{Result, check, check_cancel, opened};
 use crate::owner::Owner;
-use crate::params::{Filled, RunParams};
+use crate::params::{ProgramParams, RunParams};
 use crate::runtime::Runtime;
+use crate::transfer::c_path;
 use crate::{callback, sys, transfer};
 
 /// What a run is given.
@@ -79,16 +81,30 @@ impl<'r> Program<'r> {
     pub fn new(runtime: impl Into<Owner<'r, Runtime>>, json: &str) -> Result<Self> {
         let mut raw = 0;
         let runtime = runtime.into();
-        // SAFETY: these two belong together.
-        let params = unsafe {
-            Filled::<sys::cow_mlx_program_params>::new(|raw, size| {
-                sys::cow_mlx_program_params_init(raw, size);
-            })
-        };
         // SAFETY: the text has that length.
         let status = unsafe {
-            sys::cow_mlx_program_create(json.as_ptr().cast(), json.len(), params.as_ptr(), &mut raw)
+            sys::cow_mlx_program_create(json.as_ptr().cast(), json.len(), null(), &mut raw)
         };
+        opened(status, || Self { raw, runtime })
+    }
+
+    /// The program of a file.
+    ///
+    /// # Errors
+    /// As the manual says of `cow_mlx_program_load`.
+    pub fn load(
+        runtime: impl Into<Owner<'r, Runtime>>,
+        path: impl AsRef<Path>,
+        params: &ProgramParams,
+    ) -> Result<Self> {
+        let mut raw = 0;
+        let runtime = runtime.into();
+        let path = c_path("program_load: path", path.as_ref())?;
+        let load = |params| {
+            // SAFETY: the texts live until the call returns.
+            unsafe { sys::cow_mlx_program_load(path.as_ptr(), params, &mut raw) }
+        };
+        let status = params.lowered("program_load", |_| (), load)?;
         opened(status, || Self { raw, runtime })
     }
 

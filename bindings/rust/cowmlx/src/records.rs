@@ -62,6 +62,27 @@ impl From<Split> for i32 {
     }
 }
 
+/// A format of quantized weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(i32)]
+#[non_exhaustive]
+pub enum QuantizedFormat {
+    /// 2, 3, 4, 5, 6 or 8 bits; groups of 32, 64 (default) or 128 numbers with a scale and a bias.
+    Affine = sys::COW_MLX_QUANTIZE_AFFINE,
+    /// 4 bits; groups of 32 with a scale.
+    Mxfp4 = sys::COW_MLX_QUANTIZE_MXFP4,
+    /// 4 bits; groups of 16 with a scale.
+    Nvfp4 = sys::COW_MLX_QUANTIZE_NVFP4,
+    /// 8 bits; groups of 32 with a scale.
+    Mxfp8 = sys::COW_MLX_QUANTIZE_MXFP8,
+}
+
+impl From<QuantizedFormat> for i32 {
+    fn from(value: QuantizedFormat) -> i32 {
+        value as i32
+    }
+}
+
 /// What happens when a context holds as many tokens as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
@@ -127,6 +148,12 @@ pub enum Pooling {
     Last = sys::COW_MLX_POOLING_LAST,
     /// The state of the first token.
     Cls = sys::COW_MLX_POOLING_CLS,
+    /// The largest value of all in each place.
+    Max = sys::COW_MLX_POOLING_MAX,
+    /// The mean of all, the state of token n counted n times.
+    Weighted = sys::COW_MLX_POOLING_WEIGHTED,
+    /// As the folder's sentence-transformers files say; else MEAN.
+    Model = sys::COW_MLX_POOLING_MODEL,
 }
 
 impl From<Pooling> for i32 {

@@ -291,7 +291,7 @@ fn watched<T: Send + 'static, R: Send + 'static>(
     shared: &Arc<Shared<T, R>>,
 ) -> GenerationParams<'static> {
     let shared = Arc::clone(shared);
-    let progress = params.progress().cloned();
+    let progress = params.heard().progress;
     params.prompt_progress(move |processed, total| {
         let goes_on = progress.as_ref().is_none_or(|progress| progress(processed, total));
         goes_on && !shared.lock().closed

@@ -78,6 +78,11 @@ static cow_mlx_status model_wake_fd(cow_mlx_model model, int32_t* out) {
   return status == COW_MLX_OK ? cow_mlx_loaded()->model_wake_fd(model, out) : status;
 }
 
+static cow_mlx_status model_sleep(cow_mlx_model model) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->model_sleep(model) : status;
+}
+
 static cow_mlx_status model_free(cow_mlx_model model) {
   cow_mlx_status status = cowmlx_load();
   return status == COW_MLX_OK ? cow_mlx_loaded()->model_free(model) : status;
@@ -111,6 +116,11 @@ static cow_mlx_status model_is_end(cow_mlx_model model, int32_t token, bool* out
 static cow_mlx_status model_chat_prompt(cow_mlx_model model, const char* messages_json, size_t length, const char* options_json, int32_t* tokens, size_t capacity, size_t* count) {
   cow_mlx_status status = cowmlx_load();
   return status == COW_MLX_OK ? cow_mlx_loaded()->model_chat_prompt(model, messages_json, length, options_json, tokens, capacity, count) : status;
+}
+
+static cow_mlx_status model_infill_prompt(cow_mlx_model model, const char* prefix, size_t length, const char* suffix, int32_t* tokens, size_t capacity, size_t* count) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->model_infill_prompt(model, prefix, length, suffix, tokens, capacity, count) : status;
 }
 
 static void context_params_init(cow_mlx_context_params* params, size_t size) {
@@ -180,6 +190,16 @@ static cow_mlx_status context_load(cow_mlx_context context, const char* path) {
   return status == COW_MLX_OK ? cow_mlx_loaded()->context_load(context, path) : status;
 }
 
+static cow_mlx_status context_save_array(cow_mlx_context context, cow_mlx_array* out) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_save_array(context, out) : status;
+}
+
+static cow_mlx_status context_load_array(cow_mlx_context context, cow_mlx_array array) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_load_array(context, array) : status;
+}
+
 static cow_mlx_status context_info(cow_mlx_context context, char* buffer, size_t capacity, size_t* length) {
   cow_mlx_status status = cowmlx_load();
   return status == COW_MLX_OK ? cow_mlx_loaded()->context_info(context, buffer, capacity, length) : status;
@@ -215,6 +235,11 @@ static cow_mlx_status context_begin(cow_mlx_context context, const int32_t* toke
 static cow_mlx_status context_begin_async(cow_mlx_context context, const int32_t* tokens, size_t count, const cow_mlx_generation_params* params) {
   cow_mlx_status status = cowmlx_load();
   return status == COW_MLX_OK ? cow_mlx_loaded()->context_begin_async(context, tokens, count, params) : status;
+}
+
+static cow_mlx_status context_begin_embeddings(cow_mlx_context context, const int32_t* tokens, size_t count, cow_mlx_array embeddings, const cow_mlx_generation_params* params) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_begin_embeddings(context, tokens, count, embeddings, params) : status;
 }
 
 static cow_mlx_status context_next(cow_mlx_context context, char* text, size_t capacity, size_t* length, cow_mlx_piece* piece) {
@@ -296,6 +321,56 @@ static cow_mlx_status model_rank(cow_mlx_model model, const char* query, const c
   return status == COW_MLX_OK ? cow_mlx_loaded()->model_rank(model, query, documents, count, params, scores, capacity, labels) : status;
 }
 
+static cow_mlx_status model_classify(cow_mlx_model model, const char* text, size_t length, char* buffer, size_t capacity, size_t* needed) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->model_classify(model, text, length, buffer, capacity, needed) : status;
+}
+
+static cow_mlx_status context_prompt_logprobs(cow_mlx_context context, const int32_t* tokens, size_t count, int32_t top, int32_t* candidates, float* logprobs, size_t capacity, size_t* length) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_prompt_logprobs(context, tokens, count, top, candidates, logprobs, capacity, length) : status;
+}
+
+static cow_mlx_status context_prompt_logits(cow_mlx_context context, const int32_t* tokens, size_t count, const int32_t* positions, size_t position_count, float* logits, size_t capacity, size_t* length) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_prompt_logits(context, tokens, count, positions, position_count, logits, capacity, length) : status;
+}
+
+static cow_mlx_status context_hidden_states(cow_mlx_context context, const int32_t* tokens, size_t count, float* states, size_t capacity, size_t* length) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_hidden_states(context, tokens, count, states, capacity, length) : status;
+}
+
+static cow_mlx_status context_perplexity(cow_mlx_context context, const char* text, size_t length, size_t window, double* perplexity, double* deviation, size_t* scored) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->context_perplexity(context, text, length, window, perplexity, deviation, scored) : status;
+}
+
+static cow_mlx_status media_from_pixels(const void* pixels, int32_t width, int32_t height, int32_t channels, size_t stride, cow_mlx_media* out) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->media_from_pixels(pixels, width, height, channels, stride, out) : status;
+}
+
+static cow_mlx_status media_from_file(const void* bytes, size_t size, cow_mlx_media* out) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->media_from_file(bytes, size, out) : status;
+}
+
+static cow_mlx_status media_info(cow_mlx_media media, char* buffer, size_t capacity, size_t* length) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->media_info(media, buffer, capacity, length) : status;
+}
+
+static cow_mlx_status media_free(cow_mlx_media media) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->media_free(media) : status;
+}
+
+static cow_mlx_status model_media_tokens(cow_mlx_model model, int32_t width, int32_t height, int32_t detail, int32_t* tokens) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->model_media_tokens(model, width, height, detail, tokens) : status;
+}
+
 static cow_mlx_status array_create(const cow_mlx_tensor* from, cow_mlx_array* out) {
   cow_mlx_status status = cowmlx_load();
   return status == COW_MLX_OK ? cow_mlx_loaded()->array_create(from, out) : status;
@@ -373,6 +448,11 @@ static void run_params_init(cow_mlx_run_params* params, size_t size) {
 static cow_mlx_status program_create(const char* json, size_t length, const cow_mlx_program_params* params, cow_mlx_program* out) {
   cow_mlx_status status = cowmlx_load();
   return status == COW_MLX_OK ? cow_mlx_loaded()->program_create(json, length, params, out) : status;
+}
+
+static cow_mlx_status program_load(const char* path, const cow_mlx_program_params* params, cow_mlx_program* out) {
+  cow_mlx_status status = cowmlx_load();
+  return status == COW_MLX_OK ? cow_mlx_loaded()->program_load(path, params, out) : status;
 }
 
 static cow_mlx_status program_derive(cow_mlx_program program, const char* spec_json, size_t length, cow_mlx_program* out) {
@@ -500,6 +580,7 @@ const cow_mlx_calls cowmlx_unloaded = {
     .model_load_async = model_load_async,
     .model_poll = model_poll,
     .model_wake_fd = model_wake_fd,
+    .model_sleep = model_sleep,
     .model_free = model_free,
     .model_inspect = model_inspect,
     .model_info = model_info,
@@ -507,6 +588,7 @@ const cow_mlx_calls cowmlx_unloaded = {
     .model_detokenize = model_detokenize,
     .model_is_end = model_is_end,
     .model_chat_prompt = model_chat_prompt,
+    .model_infill_prompt = model_infill_prompt,
     .context_params_init = context_params_init,
     .context_create = context_create,
     .context_free = context_free,
@@ -520,6 +602,8 @@ const cow_mlx_calls cowmlx_unloaded = {
     .checkpoint_free = checkpoint_free,
     .context_save = context_save,
     .context_load = context_load,
+    .context_save_array = context_save_array,
+    .context_load_array = context_load_array,
     .context_info = context_info,
     .adapter_load = adapter_load,
     .adapter_free = adapter_free,
@@ -527,6 +611,7 @@ const cow_mlx_calls cowmlx_unloaded = {
     .generation_params_init = generation_params_init,
     .context_begin = context_begin,
     .context_begin_async = context_begin_async,
+    .context_begin_embeddings = context_begin_embeddings,
     .context_next = context_next,
     .context_poll = context_poll,
     .context_wake_fd = context_wake_fd,
@@ -542,6 +627,16 @@ const cow_mlx_calls cowmlx_unloaded = {
     .model_embed = model_embed,
     .rank_params_init = rank_params_init,
     .model_rank = model_rank,
+    .model_classify = model_classify,
+    .context_prompt_logprobs = context_prompt_logprobs,
+    .context_prompt_logits = context_prompt_logits,
+    .context_hidden_states = context_hidden_states,
+    .context_perplexity = context_perplexity,
+    .media_from_pixels = media_from_pixels,
+    .media_from_file = media_from_file,
+    .media_info = media_info,
+    .media_free = media_free,
+    .model_media_tokens = model_media_tokens,
     .array_create = array_create,
     .array_read = array_read,
     .array_type = array_type,
@@ -557,6 +652,7 @@ const cow_mlx_calls cowmlx_unloaded = {
     .program_params_init = program_params_init,
     .run_params_init = run_params_init,
     .program_create = program_create,
+    .program_load = program_load,
     .program_derive = program_derive,
     .program_run = program_run,
     .program_cancel = program_cancel,
@@ -596,6 +692,7 @@ const struct cowmlx_symbol cowmlx_symbols[] = {
     {"cow_mlx_model_load_async", offsetof(cow_mlx_calls, model_load_async)},
     {"cow_mlx_model_poll", offsetof(cow_mlx_calls, model_poll)},
     {"cow_mlx_model_wake_fd", offsetof(cow_mlx_calls, model_wake_fd)},
+    {"cow_mlx_model_sleep", offsetof(cow_mlx_calls, model_sleep)},
     {"cow_mlx_model_free", offsetof(cow_mlx_calls, model_free)},
     {"cow_mlx_model_inspect", offsetof(cow_mlx_calls, model_inspect)},
     {"cow_mlx_model_info", offsetof(cow_mlx_calls, model_info)},
@@ -603,6 +700,7 @@ const struct cowmlx_symbol cowmlx_symbols[] = {
     {"cow_mlx_model_detokenize", offsetof(cow_mlx_calls, model_detokenize)},
     {"cow_mlx_model_is_end", offsetof(cow_mlx_calls, model_is_end)},
     {"cow_mlx_model_chat_prompt", offsetof(cow_mlx_calls, model_chat_prompt)},
+    {"cow_mlx_model_infill_prompt", offsetof(cow_mlx_calls, model_infill_prompt)},
     {"cow_mlx_context_params_init", offsetof(cow_mlx_calls, context_params_init)},
     {"cow_mlx_context_create", offsetof(cow_mlx_calls, context_create)},
     {"cow_mlx_context_free", offsetof(cow_mlx_calls, context_free)},
@@ -616,6 +714,8 @@ const struct cowmlx_symbol cowmlx_symbols[] = {
     {"cow_mlx_checkpoint_free", offsetof(cow_mlx_calls, checkpoint_free)},
     {"cow_mlx_context_save", offsetof(cow_mlx_calls, context_save)},
     {"cow_mlx_context_load", offsetof(cow_mlx_calls, context_load)},
+    {"cow_mlx_context_save_array", offsetof(cow_mlx_calls, context_save_array)},
+    {"cow_mlx_context_load_array", offsetof(cow_mlx_calls, context_load_array)},
     {"cow_mlx_context_info", offsetof(cow_mlx_calls, context_info)},
     {"cow_mlx_adapter_load", offsetof(cow_mlx_calls, adapter_load)},
     {"cow_mlx_adapter_free", offsetof(cow_mlx_calls, adapter_free)},
@@ -623,6 +723,7 @@ const struct cowmlx_symbol cowmlx_symbols[] = {
     {"cow_mlx_generation_params_init", offsetof(cow_mlx_calls, generation_params_init)},
     {"cow_mlx_context_begin", offsetof(cow_mlx_calls, context_begin)},
     {"cow_mlx_context_begin_async", offsetof(cow_mlx_calls, context_begin_async)},
+    {"cow_mlx_context_begin_embeddings", offsetof(cow_mlx_calls, context_begin_embeddings)},
     {"cow_mlx_context_next", offsetof(cow_mlx_calls, context_next)},
     {"cow_mlx_context_poll", offsetof(cow_mlx_calls, context_poll)},
     {"cow_mlx_context_wake_fd", offsetof(cow_mlx_calls, context_wake_fd)},
@@ -638,6 +739,16 @@ const struct cowmlx_symbol cowmlx_symbols[] = {
     {"cow_mlx_model_embed", offsetof(cow_mlx_calls, model_embed)},
     {"cow_mlx_rank_params_init", offsetof(cow_mlx_calls, rank_params_init)},
     {"cow_mlx_model_rank", offsetof(cow_mlx_calls, model_rank)},
+    {"cow_mlx_model_classify", offsetof(cow_mlx_calls, model_classify)},
+    {"cow_mlx_context_prompt_logprobs", offsetof(cow_mlx_calls, context_prompt_logprobs)},
+    {"cow_mlx_context_prompt_logits", offsetof(cow_mlx_calls, context_prompt_logits)},
+    {"cow_mlx_context_hidden_states", offsetof(cow_mlx_calls, context_hidden_states)},
+    {"cow_mlx_context_perplexity", offsetof(cow_mlx_calls, context_perplexity)},
+    {"cow_mlx_media_from_pixels", offsetof(cow_mlx_calls, media_from_pixels)},
+    {"cow_mlx_media_from_file", offsetof(cow_mlx_calls, media_from_file)},
+    {"cow_mlx_media_info", offsetof(cow_mlx_calls, media_info)},
+    {"cow_mlx_media_free", offsetof(cow_mlx_calls, media_free)},
+    {"cow_mlx_model_media_tokens", offsetof(cow_mlx_calls, model_media_tokens)},
     {"cow_mlx_array_create", offsetof(cow_mlx_calls, array_create)},
     {"cow_mlx_array_read", offsetof(cow_mlx_calls, array_read)},
     {"cow_mlx_array_type", offsetof(cow_mlx_calls, array_type)},
@@ -653,6 +764,7 @@ const struct cowmlx_symbol cowmlx_symbols[] = {
     {"cow_mlx_program_params_init", offsetof(cow_mlx_calls, program_params_init)},
     {"cow_mlx_run_params_init", offsetof(cow_mlx_calls, run_params_init)},
     {"cow_mlx_program_create", offsetof(cow_mlx_calls, program_create)},
+    {"cow_mlx_program_load", offsetof(cow_mlx_calls, program_load)},
     {"cow_mlx_program_derive", offsetof(cow_mlx_calls, program_derive)},
     {"cow_mlx_program_run", offsetof(cow_mlx_calls, program_run)},
     {"cow_mlx_program_cancel", offsetof(cow_mlx_calls, program_cancel)},

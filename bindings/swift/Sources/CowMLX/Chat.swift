@@ -116,6 +116,7 @@ public struct Answer: AsyncSequence, Sendable {
           case .text(let text): reply.content += text
           case .reasoning(let text): reply.reasoning = (reply.reasoning ?? "") + text
           case .toolCall(let call): reply.toolCalls.append(call)
+          case .thinkingCut: break
           case .end:
             turn.append(reply)
             if try await callTools() { continue }

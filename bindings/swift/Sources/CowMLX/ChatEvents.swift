@@ -8,6 +8,8 @@ public enum ChatEvent: Hashable, Sendable {
   case reasoning(String)
   /// A whole tool call.
   case toolCall(ToolCall)
+  /// Behind thinking that `thinkingTokens` has cut.
+  case thinkingCut
   /// The last event.
   case end(Finish)
 }
@@ -22,7 +24,7 @@ public struct ChatEvents: AsyncSequence, Sendable {
   let messages: [ChatMessage]
   let options: ChatOptions
   let params: GenerationParams
-  let onProgress: (@Sendable (Int, Int) -> Bool)?
+  let listener: GenerationListener
 
   public func makeAsyncIterator() -> Iterator { Iterator(events: self) }
 
@@ -46,13 +48,12 @@ public struct ChatEvents: AsyncSequence, Sendable {
   }
 
   private func begin() async throws -> Loop<ChatEvent> {
-    let listener = onProgress.map(PromptListener.init)
     let conversation = try Conversation(messages, options)
     let taker: Taker<ChatEvent> = { try takeEvent($0) }
     return try await Loop(context, "Context.chat", listener, taker) {
       (handle) throws(CowMLXError) in
       try params.withRaw { (raw) throws(CowMLXError) in
-        listener?.hear(of: &raw)
+        listener.hear(of: &raw)
         let (start, count) = (conversation.messages.start, conversation.messages.count)
         try check(
           api.context_chat_async(handle, start, count, &raw, conversation.options?.start))
@@ -75,6 +76,8 @@ private func takeEvent(_ context: Int32) throws(CowMLXError) -> Taken<ChatEvent>
   case Int32(COW_MLX_EVENT_TOOL_CALL):
     let call = ToolCall(name: String(cString: raw.name), arguments: content)
     return Taken(element: .toolCall(call), isLast: false)
+  case Int32(COW_MLX_EVENT_THINKING_CUT):
+    return Taken(element: .thinkingCut, isLast: false)
   default:
     let finish = Finish(code: raw.finish) ?? .stop
     return Taken(element: .end(finish), isLast: true, isCanceled: finish == .canceled)
@@ -89,9 +92,10 @@ extension Context {
   public func chat(
     _ messages: [ChatMessage], options: ChatOptions = ChatOptions(),
     params: GenerationParams = GenerationParams(),
-    onProgress: (@Sendable (Int, Int) -> Bool)? = nil
+    onProgress: (@Sendable (Int, Int) -> Bool)? = nil, onLogits: LogitsFunction? = nil
   ) -> ChatEvents {
     ChatEvents(
-      context: self, messages: messages, options: options, params: params, onProgress: onProgress)
+      context: self, messages: messages, options: options, params: params,
+      listener: GenerationListener(onProgress, onLogits))
   }
 }

@@ -98,6 +98,23 @@ public final class Context: Sendable {
     }
   }
 
+  /// Saves tokens and cache to an array of bytes.
+  public func saveArray() async throws -> NDArray {
+    let runtime = model.runtime
+    return try await cancelable { (context) throws(CowMLXError) in
+      var raw: Int64 = 0
+      try check(api.context_save_array(context, &raw))
+      return NDArray(raw: raw, on: runtime)
+    }
+  }
+
+  /// Loads tokens and cache that a context of the same model has saved to an array of bytes.
+  public func loadArray(_ array: NDArray) async throws {
+    try await cancelable { (context) throws(CowMLXError) in
+      try check(api.context_load_array(context, array.handle.raw))
+    }
+  }
+
   /// Sets the adapter; nil: none. A change clears the context's tokens.
   public func setAdapter(_ adapter: Adapter?) async throws {
     let isClosed = adapter.map { $0.handle.raw == 0 } ?? false
@@ -121,6 +138,24 @@ public final class Context: Sendable {
   /// The most probable tokens at the last piece, the most probable first.
   public func logprobs() async throws -> [TokenLogprob] {
     try await call { (context) throws(CowMLXError) in try mostProbable(context) }
+  }
+
+  /// The log probability of each token given those before it, behind those that the context holds:
+  /// a row of the token itself and of the `top` most probable ones. Behind an empty context the first
+  /// token has none: not a number.
+  public func promptLogprobs(_ tokens: [Token], top: Int32 = 0) async throws -> [[TokenLogprob]] {
+    try await call { (context) throws(CowMLXError) in
+      var values: [Float] = []
+      let guess = tokens.count * (1 + max(Int(top), 0))
+      let ids = try vector(guess, of: Token.self) { ids, capacity, length in
+        values = [Float](repeating: 0, count: capacity)
+        return api.context_prompt_logprobs(
+          context, tokens, tokens.count, top, ids, &values, capacity, length)
+      }
+      let pairs = zip(ids, values).map { TokenLogprob(token: $0, logprob: $1) }
+      let width = 1 + Int(top)
+      return stride(from: 0, to: pairs.count, by: width).map { Array(pairs[$0..<$0 + width]) }
+    }
   }
 
   /// Sizes and times of the last generation, so far.

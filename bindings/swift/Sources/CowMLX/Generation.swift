@@ -37,15 +37,15 @@ public struct Generation: AsyncSequence, Sendable {
   let context: Context
   let prompt: [Token]
   let params: GenerationParams
-  let onProgress: (@Sendable (Int, Int) -> Bool)?
+  let listener: GenerationListener
   private let ended = Locked((finish: Finish?.none, last: Token?.none))
 
   init(
     _ context: Context, _ prompt: [Token], _ params: GenerationParams,
-    _ onProgress: (@Sendable (Int, Int) -> Bool)?
+    _ listener: GenerationListener
   ) {
     (self.context, self.prompt, self.params) = (context, prompt, params)
-    self.onProgress = onProgress
+    self.listener = listener
   }
 
   /// Why the generation has ended; nil as long as it has not.
@@ -74,7 +74,6 @@ public struct Generation: AsyncSequence, Sendable {
   }
 
   private func begin() async throws -> Loop<Piece> {
-    let listener = onProgress.map(PromptListener.init)
     let hasLogprobs = params.logprobs != 0
     let taker: Taker<Piece> = { [ended] context in
       var (finish, last) = (Finish?.none, Token?.none)
@@ -91,7 +90,7 @@ public struct Generation: AsyncSequence, Sendable {
     return try await Loop(context, "Context.generate", listener, taker) {
       (handle) throws(CowMLXError) in
       try params.withRaw { (raw) throws(CowMLXError) in
-        listener?.hear(of: &raw)
+        listener.hear(of: &raw)
         try check(api.context_begin_async(handle, prompt, prompt.count, &raw))
       }
     }
@@ -106,11 +105,12 @@ extension Context {
   /// - Parameters:
   ///   - tokens: the whole sequence so far, not only the new part.
   ///   - onProgress: receives the processed and all tokens of the prompt; false cancels the generation.
+  ///   - onLogits: changes the logits of a token before it is sampled.
   public func generate(
     _ tokens: [Token], params: GenerationParams = GenerationParams(),
-    onProgress: (@Sendable (Int, Int) -> Bool)? = nil
+    onProgress: (@Sendable (Int, Int) -> Bool)? = nil, onLogits: LogitsFunction? = nil
   ) -> Generation {
-    Generation(self, tokens, params, onProgress)
+    Generation(self, tokens, params, GenerationListener(onProgress, onLogits))
   }
 
   /// The tokens of a text, and what the model makes of them.
@@ -125,12 +125,31 @@ extension Context {
     _ tokens: [Token], params: GenerationParams = GenerationParams(),
     onProgress: (@Sendable (Int, Int) -> Bool)? = nil
   ) async throws {
-    let listener = onProgress.map(PromptListener.init)
+    let listener = GenerationListener(onProgress, nil)
     try await cancelable { (context) throws(CowMLXError) in
       try named("Context.begin") { () throws(CowMLXError) in
         try params.withRaw { (raw) throws(CowMLXError) in
-          listener?.hear(of: &raw)
+          listener.hear(of: &raw)
           try check(api.context_begin(context, tokens, tokens.count, &raw))
+        }
+      }
+    }
+  }
+
+  /// Processes a prompt with rows of embeddings, floats of [rows, width], in the places of tokens of
+  /// -1; `next()` generates.
+  public func beginEmbeddings(
+    _ tokens: [Token], embeddings: NDArray, params: GenerationParams = GenerationParams(),
+    onProgress: (@Sendable (Int, Int) -> Bool)? = nil
+  ) async throws {
+    let listener = GenerationListener(onProgress, nil)
+    try await cancelable { (context) throws(CowMLXError) in
+      try named("Context.beginEmbeddings") { () throws(CowMLXError) in
+        try params.withRaw { (raw) throws(CowMLXError) in
+          listener.hear(of: &raw)
+          try check(
+            api.context_begin_embeddings(
+              context, tokens, tokens.count, embeddings.handle.raw, &raw))
         }
       }
     }
@@ -147,20 +166,39 @@ extension Context {
   }
 }
 
-/// Hears of a prompt's progress.
-final class PromptListener: Sendable {
-  private let onProgress: @Sendable (Int, Int) -> Bool
+/// Changes the logits of every token of the vocabulary in place, behind all tokens of the context;
+/// false cancels. Both are valid during the call.
+public typealias LogitsFunction =
+  @Sendable (UnsafeBufferPointer<Token>, UnsafeMutableBufferPointer<Float>) -> Bool
 
-  init(_ onProgress: @escaping @Sendable (Int, Int) -> Bool) { self.onProgress = onProgress }
+/// Hears of a prompt's progress, and changes logits.
+final class GenerationListener: Sendable {
+  private let onProgress: (@Sendable (Int, Int) -> Bool)?
+  private let onLogits: LogitsFunction?
 
-  /// Puts itself into a call's params. It must live as long as the call.
+  init(_ onProgress: (@Sendable (Int, Int) -> Bool)?, _ onLogits: LogitsFunction?) {
+    (self.onProgress, self.onLogits) = (onProgress, onLogits)
+  }
+
+  /// Puts itself into a call's params. It must live as long as the call and its generation.
   func hear(of params: inout cow_mlx_generation_params) {
     params.user_data = Unmanaged.passUnretained(self).toOpaque()
-    params.prompt_progress = { processed, total, listener in
-      guard let listener else { return true }
-      return Unmanaged<PromptListener>.fromOpaque(listener).takeUnretainedValue()
-        .onProgress(processed, total)
+    if onProgress != nil {
+      params.prompt_progress = { processed, total, listener in
+        GenerationListener.of(listener)?.onProgress?(processed, total) ?? true
+      }
     }
+    if onLogits != nil {
+      params.logits_fn = { tokens, count, logits, vocabulary, listener in
+        GenerationListener.of(listener)?.onLogits?(
+          UnsafeBufferPointer(start: tokens, count: count),
+          UnsafeMutableBufferPointer(start: logits, count: vocabulary)) ?? true
+      }
+    }
+  }
+
+  private static func of(_ listener: UnsafeMutableRawPointer?) -> GenerationListener? {
+    listener.map { Unmanaged<GenerationListener>.fromOpaque($0).takeUnretainedValue() }
   }
 }
 

@@ -8,7 +8,7 @@ final class Loop<Element: Sendable>: Sendable {
 
   /// Begins a call, once an earlier one that was left has ended.
   init(
-    _ context: Context, _ operation: String, _ listener: PromptListener?,
+    _ context: Context, _ operation: String, _ listener: GenerationListener,
     _ taker: @escaping Taker<Element>,
     begin: (Int32) throws(CowMLXError) -> Void
   ) async throws {
@@ -51,12 +51,12 @@ final class Following<Element: Sendable>: Running {
 
   private let handle: Handle<Int32>
   private let operation: String
-  private let listener: PromptListener?  // which polls call
+  private let listener: GenerationListener  // which polls call
   private let taker: Taker<Element>
   private let state = Locked(State())
 
   init(
-    _ handle: Handle<Int32>, _ operation: String, _ listener: PromptListener?,
+    _ handle: Handle<Int32>, _ operation: String, _ listener: GenerationListener,
     _ taker: @escaping Taker<Element>
   ) {
     (self.handle, self.operation, self.listener, self.taker) = (handle, operation, listener, taker)

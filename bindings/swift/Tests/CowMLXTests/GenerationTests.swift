@@ -56,6 +56,16 @@ import Testing
     }
   }
 
+  @Test func aPromptIsScored() async throws {
+    let (context, prompt) = (try await context(), try await story())
+    let rows = try await context.promptLogprobs(prompt, top: 2)
+    #expect(rows.count == prompt.count && rows[1].count == 3)
+    #expect(rows[0][0].logprob.isNaN && rows[1][0].token == prompt[1])
+    let states = try await context.hiddenStates(tokens: prompt)
+    #expect(states.count % prompt.count == 0)
+    #expect(try await context.perplexity(text: "Once upon a time", window: 0).scored > 0)
+  }
+
   @Test func manyLogprobsFit() async throws {
     let params = GenerationParams(maxTokens: 1, logprobs: 100)
     let pieces = try await pieces(context().generate(story(), params: params))

@@ -11,9 +11,13 @@ pub struct RuntimeParams {
     pub(super) log_level: Option<LogLevel>,
     pub(super) threads: Option<i64>,
     pub(super) wired_limit: Option<i64>,
+    pub(super) prompt_cache_bytes: Option<u64>,
+    pub(super) model_memory: Option<u64>,
     pub(super) python_home: Option<PathBuf>,
     pub(super) device: Option<String>,
     pub(super) quality_of_service: Option<String>,
+    pub(super) prompt_cache_dir: Option<String>,
+    pub(super) cache_dir: Option<String>,
     pub(super) log: Option<Arc<Log>>,
 }
 
@@ -60,6 +64,21 @@ impl RuntimeParams {
         self
     }
 
+    /// Bytes that the files in `prompt_cache_dir` may take; those that were not used for longest
+    /// are removed; at least 1. Default: 4 GiB; default 4294967296.
+    pub fn prompt_cache_bytes(mut self, prompt_cache_bytes: u64) -> Self {
+        self.prompt_cache_bytes = Some(prompt_cache_bytes);
+        self
+    }
+
+    /// Bytes that the weights of all models may take together; 0: no bound. Before weights are
+    /// read that would pass it, models that were not used for longest are put to sleep, as by
+    /// `cow_mlx_model_sleep`(). Those in use stay awake, so the bound may be passed.
+    pub fn model_memory(mut self, model_memory: u64) -> Self {
+        self.model_memory = Some(model_memory);
+        self
+    }
+
     /// Python installation or virtual environment to boot, never ""; default: the library
     /// searches (docs/guides/python.md).
     pub fn python_home(mut self, python_home: impl Into<PathBuf>) -> Self {
@@ -78,6 +97,24 @@ impl RuntimeParams {
     /// initiated". Other systems have none.
     pub fn quality_of_service(mut self, quality_of_service: impl Into<String>) -> Self {
         self.quality_of_service = Some(quality_of_service.into());
+        self
+    }
+
+    /// Folder where processed prompts are kept for later processes. It is made if it does not
+    /// exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
+    /// of contexts with `share_prefix` are written in the background, the last ones by
+    /// `cow_mlx_runtime_stop`(). The files contain the prompts (docs/guides/cache.md).
+    pub fn prompt_cache_dir(mut self, prompt_cache_dir: impl Into<String>) -> Self {
+        self.prompt_cache_dir = Some(prompt_cache_dir.into());
+        self
+    }
+
+    /// Folder where the library may keep what it parsed of large tokenizers, at most 16 of some
+    /// MB, so that models load faster next time; made if it is not there. Entries are bound to
+    /// the contents of their files and checked; files that others may write are not read.
+    /// Default: nothing is kept; never "".
+    pub fn cache_dir(mut self, cache_dir: impl Into<String>) -> Self {
+        self.cache_dir = Some(cache_dir.into());
         self
     }
 
@@ -108,10 +145,18 @@ impl RuntimeParams {
         if let Some(value) = self.wired_limit {
             raw.wired_limit = value;
         }
+        if let Some(value) = self.prompt_cache_bytes {
+            raw.prompt_cache_bytes = value;
+        }
+        if let Some(value) = self.model_memory {
+            raw.model_memory = value;
+        }
         raw.python_home = texts.path("python_home", self.python_home.as_deref())?;
         raw.device = texts.text("device", self.device.as_deref())?;
         raw.quality_of_service =
             texts.text("quality_of_service", self.quality_of_service.as_deref())?;
+        raw.prompt_cache_dir = texts.text("prompt_cache_dir", self.prompt_cache_dir.as_deref())?;
+        raw.cache_dir = texts.text("cache_dir", self.cache_dir.as_deref())?;
         own(raw);
         Ok(call(filled.as_ptr()))
     }
@@ -126,9 +171,13 @@ impl fmt::Debug for RuntimeParams {
         shown(&mut to, "log_level", &self.log_level);
         shown(&mut to, "threads", &self.threads);
         shown(&mut to, "wired_limit", &self.wired_limit);
+        shown(&mut to, "prompt_cache_bytes", &self.prompt_cache_bytes);
+        shown(&mut to, "model_memory", &self.model_memory);
         shown(&mut to, "python_home", &self.python_home);
         shown(&mut to, "device", &self.device);
         shown(&mut to, "quality_of_service", &self.quality_of_service);
+        shown(&mut to, "prompt_cache_dir", &self.prompt_cache_dir);
+        shown(&mut to, "cache_dir", &self.cache_dir);
         to.finish_non_exhaustive()
     }
 }
@@ -144,6 +193,10 @@ pub struct ModelParams<'a> {
     pub(super) split: Option<Split>,
     pub(super) connect_timeout_ms: Option<u32>,
     pub(super) silence_timeout_ms: Option<u32>,
+    pub(super) quantize_bits: Option<i64>,
+    pub(super) quantize_group: Option<i32>,
+    pub(super) quantize_mode: Option<QuantizedFormat>,
+    pub(super) media_cache: Option<u64>,
     pub(super) adapter_path: Option<PathBuf>,
     pub(super) workers: Option<Vec<String>>,
     pub(super) secret_path: Option<PathBuf>,
@@ -168,8 +221,9 @@ impl ModelParams<'_> {
         self
     }
 
-    /// Size of the store of processed prompts that the model's contexts share; 0: none; default
-    /// 256 MiB.
+    /// Size of the store of processed prompts, and of states inside them, that the model's
+    /// contexts share; those that were not used for longest are dropped; 0: none; default 256
+    /// MiB.
     pub fn prefix_cache_bytes(mut self, prefix_cache_bytes: u64) -> Self {
         self.prefix_cache_bytes = Some(prefix_cache_bytes);
         self
@@ -197,6 +251,33 @@ impl ModelParams<'_> {
     /// 2000 at least during a load; at least 100; default 5000.
     pub fn silence_timeout_ms(mut self, silence_timeout_ms: u32) -> Self {
         self.silence_timeout_ms = Some(silence_timeout_ms);
+        self
+    }
+
+    /// Bits of a weight after the load, a number of `quantize_mode`; 0 (default): the weights
+    /// stay as they are.
+    pub fn quantize_bits(mut self, quantize_bits: i64) -> Self {
+        self.quantize_bits = Some(quantize_bits);
+        self
+    }
+
+    /// Numbers that share a scale; 0: as `quantize_mode` has them.
+    pub fn quantize_group(mut self, quantize_group: i32) -> Self {
+        self.quantize_group = Some(quantize_group);
+        self
+    }
+
+    /// One of [`QuantizedFormat`]; default AFFINE.
+    pub fn quantize_mode(mut self, quantize_mode: QuantizedFormat) -> Self {
+        self.quantize_mode = Some(quantize_mode);
+        self
+    }
+
+    /// Bytes of images and of their embeddings that the model keeps for later prompts; those that
+    /// were not used for longest are dropped, but for the last one and those of contexts; default
+    /// 64 MiB.
+    pub fn media_cache(mut self, media_cache: u64) -> Self {
+        self.media_cache = Some(media_cache);
         self
     }
 
@@ -239,6 +320,18 @@ impl ModelParams<'_> {
         if let Some(value) = self.silence_timeout_ms {
             raw.silence_timeout_ms = value;
         }
+        if let Some(value) = self.quantize_bits {
+            raw.quantize_bits = value;
+        }
+        if let Some(value) = self.quantize_group {
+            raw.quantize_group = value;
+        }
+        if let Some(value) = self.quantize_mode {
+            raw.quantize_mode = value.into();
+        }
+        if let Some(value) = self.media_cache {
+            raw.media_cache = value;
+        }
         raw.adapter_path = texts.path("adapter_path", self.adapter_path.as_deref())?;
         (raw.workers, raw.worker_count) = texts.list("workers", self.workers.as_deref())?;
         raw.secret_path = texts.path("secret_path", self.secret_path.as_deref())?;
@@ -258,6 +351,10 @@ impl fmt::Debug for ModelParams<'_> {
         shown(&mut to, "split", &self.split);
         shown(&mut to, "connect_timeout_ms", &self.connect_timeout_ms);
         shown(&mut to, "silence_timeout_ms", &self.silence_timeout_ms);
+        shown(&mut to, "quantize_bits", &self.quantize_bits);
+        shown(&mut to, "quantize_group", &self.quantize_group);
+        shown(&mut to, "quantize_mode", &self.quantize_mode);
+        shown(&mut to, "media_cache", &self.media_cache);
         shown(&mut to, "adapter_path", &self.adapter_path);
         shown(&mut to, "workers", &self.workers);
         shown(&mut to, "secret_path", &self.secret_path);
@@ -277,6 +374,7 @@ pub struct ContextParams {
     pub(super) overflow: Option<Overflow>,
     pub(super) keep_tokens: Option<usize>,
     pub(super) share_prefix: Option<bool>,
+    pub(super) checkpoint_interval: Option<usize>,
 }
 
 impl ContextParams {
@@ -292,7 +390,8 @@ impl ContextParams {
     }
 
     /// 0: keys and values in the model's type; 4 or 8: quantized, where `model_info` says that
-    /// the cache can "quantise"; only contexts with the same bits and group size share a batch.
+    /// the cache can "quantise", but for layers with a sliding window; only contexts with the
+    /// same bits and group size share a batch.
     pub fn kv_bits(mut self, kv_bits: i32) -> Self {
         self.kv_bits = Some(kv_bits);
         self
@@ -336,6 +435,15 @@ impl ContextParams {
         self
     }
 
+    /// With `share_prefix`, where the cache cannot drop tokens in place: tokens of a prompt
+    /// between states that are kept for later prompts, besides those at the borders of messages
+    /// of a prompt of `cow_mlx_context_chat()` or `cow_mlx_model_chat_prompt`(). 32 or more; 0:
+    /// only at these; default 1024.
+    pub fn checkpoint_interval(mut self, checkpoint_interval: usize) -> Self {
+        self.checkpoint_interval = Some(checkpoint_interval);
+        self
+    }
+
     /// Make a call with the parameters in C's form, which live as long as the call.
     pub(crate) fn lowered<R>(
         &self,
@@ -371,6 +479,9 @@ impl ContextParams {
         if let Some(value) = self.share_prefix {
             raw.share_prefix = value;
         }
+        if let Some(value) = self.checkpoint_interval {
+            raw.checkpoint_interval = value;
+        }
         own(raw);
         Ok(call(filled.as_ptr()))
     }
@@ -388,6 +499,7 @@ impl fmt::Debug for ContextParams {
         shown(&mut to, "overflow", &self.overflow);
         shown(&mut to, "keep_tokens", &self.keep_tokens);
         shown(&mut to, "share_prefix", &self.share_prefix);
+        shown(&mut to, "checkpoint_interval", &self.checkpoint_interval);
         to.finish_non_exhaustive()
     }
 }
@@ -427,12 +539,17 @@ pub struct GenerationParams<'a> {
     pub(super) mirostat_eta: Option<f32>,
     pub(super) dynatemp_range: Option<f32>,
     pub(super) dynatemp_exponent: Option<f32>,
+    pub(super) thinking_tokens: Option<i64>,
+    pub(super) draft_heads: Option<i64>,
     pub(super) stop: Option<Vec<String>>,
     pub(super) dry_sequence_breakers: Option<Vec<String>>,
+    pub(super) thinking_end_text: Option<String>,
+    pub(super) grammar_triggers: Option<Vec<String>>,
     pub(super) bias: Vec<(Token, f32)>,
     pub(super) grammar: Option<Grammar>,
     pub(super) draft: Option<Owner<'a, Model<'a>>>,
     pub(super) prompt_progress: Option<Arc<PromptProgress<'a>>>,
+    pub(super) logits_fn: Option<Arc<LogitsFn<'a>>>,
 }
 
 impl GenerationParams<'_> {
@@ -619,6 +736,25 @@ impl GenerationParams<'_> {
         self
     }
 
+    /// Tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the
+    /// tokens of `thinking_end_text` are generated, whatever the model would say, and the answer
+    /// follows. Thinking is the text between the model's markers; the prompt may have opened it.
+    /// `COW_MLX_EUNSUPPORTED` for a model without markers, and with a grammar outside of a chat,
+    /// unless that has triggers; default -1.
+    pub fn thinking_tokens(mut self, thinking_tokens: i64) -> Self {
+        self.thinking_tokens = Some(thinking_tokens);
+        self
+    }
+
+    /// 1: drafts come from the model's own head for the token behind the next (multi-token
+    /// prediction), `draft_tokens` of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3,
+    /// GLM 4.5 and MiMo that have its weights; `COW_MLX_EUNSUPPORTED` for others. Such a context
+    /// is not batched. 0 (default): off.
+    pub fn draft_heads(mut self, draft_heads: i64) -> Self {
+        self.draft_heads = Some(draft_heads);
+        self
+    }
+
     /// Texts that end the generation; they are never emitted.
     pub fn stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.stop = Some(texts.into_iter().map(Into::into).collect());
@@ -632,6 +768,21 @@ impl GenerationParams<'_> {
         texts: impl IntoIterator<Item = T>,
     ) -> Self {
         self.dry_sequence_breakers = Some(texts.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it
+    /// follows. Only whitespace may stand behind the marker. Default: the marker alone.
+    pub fn thinking_end_text(mut self, thinking_end_text: impl Into<String>) -> Self {
+        self.thinking_end_text = Some(thinking_end_text.into());
+        self
+    }
+
+    /// Texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
+    /// and the generation ends with the match. Outside of a model's thinking, in a chat. The
+    /// first that is generated counts. Tokens that would continue behind one are not allowed.
+    pub fn grammar_triggers<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
+        self.grammar_triggers = Some(texts.into_iter().map(Into::into).collect());
         self
     }
 
@@ -731,9 +882,19 @@ impl GenerationParams<'_> {
         if let Some(value) = self.dynatemp_exponent {
             raw.dynatemp_exponent = value;
         }
+        if let Some(value) = self.thinking_tokens {
+            raw.thinking_tokens = value;
+        }
+        if let Some(value) = self.draft_heads {
+            raw.draft_heads = value;
+        }
         (raw.stop, raw.stop_count) = texts.list("stop", self.stop.as_deref())?;
         (raw.dry_sequence_breakers, raw.dry_sequence_breaker_count) =
             texts.list("dry_sequence_breakers", self.dry_sequence_breakers.as_deref())?;
+        raw.thinking_end_text =
+            texts.text("thinking_end_text", self.thinking_end_text.as_deref())?;
+        (raw.grammar_triggers, raw.grammar_trigger_count) =
+            texts.list("grammar_triggers", self.grammar_triggers.as_deref())?;
         own(raw);
         Ok(call(filled.as_ptr()))
     }
@@ -771,8 +932,12 @@ impl fmt::Debug for GenerationParams<'_> {
         shown(&mut to, "mirostat_eta", &self.mirostat_eta);
         shown(&mut to, "dynatemp_range", &self.dynatemp_range);
         shown(&mut to, "dynatemp_exponent", &self.dynatemp_exponent);
+        shown(&mut to, "thinking_tokens", &self.thinking_tokens);
+        shown(&mut to, "draft_heads", &self.draft_heads);
         shown(&mut to, "stop", &self.stop);
         shown(&mut to, "dry_sequence_breakers", &self.dry_sequence_breakers);
+        shown(&mut to, "thinking_end_text", &self.thinking_end_text);
+        shown(&mut to, "grammar_triggers", &self.grammar_triggers);
         to.finish_non_exhaustive()
     }
 }
@@ -785,6 +950,11 @@ pub struct EmbedParams {
     pub(super) normalize: Option<bool>,
     pub(super) add_special: Option<bool>,
     pub(super) batch_tokens: Option<usize>,
+    pub(super) max_tokens: Option<usize>,
+    pub(super) truncate_dims: Option<usize>,
+    pub(super) token_vectors: Option<usize>,
+    pub(super) prompt: Option<String>,
+    pub(super) prompt_name: Option<String>,
 }
 
 impl EmbedParams {
@@ -793,7 +963,7 @@ impl EmbedParams {
         Self::default()
     }
 
-    /// One of [`Pooling`]; default MEAN.
+    /// One of [`Pooling`]; default MODEL.
     pub fn pooling(mut self, pooling: Pooling) -> Self {
         self.pooling = Some(pooling);
         self
@@ -817,13 +987,48 @@ impl EmbedParams {
         self
     }
 
+    /// Tokens of a text, which is cut at its end; 0 (default): nothing is cut, and a text that is
+    /// too long is refused.
+    pub fn max_tokens(mut self, max_tokens: usize) -> Self {
+        self.max_tokens = Some(max_tokens);
+        self
+    }
+
+    /// The first values of a vector that are kept, before it is normalized, for models that are
+    /// trained for it (Matryoshka); 0 (default): the folder's `truncate_dim`, or all.
+    pub fn truncate_dims(mut self, truncate_dims: usize) -> Self {
+        self.truncate_dims = Some(truncate_dims);
+        self
+    }
+
+    /// Vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind
+    /// its last token. A text may have no more tokens. Encoders alone; 0 (default): one vector.
+    pub fn token_vectors(mut self, token_vectors: usize) -> Self {
+        self.token_vectors = Some(token_vectors);
+        self
+    }
+
+    /// Text in front of every text; default: as `prompt_name` says.
+    pub fn prompt(mut self, prompt: impl Into<String>) -> Self {
+        self.prompt = Some(prompt.into());
+        self
+    }
+
+    /// The name of a prompt in the folder, such as "query"; default: the one that the folder
+    /// names, if it does.
+    pub fn prompt_name(mut self, prompt_name: impl Into<String>) -> Self {
+        self.prompt_name = Some(prompt_name.into());
+        self
+    }
+
     /// Make a call with the parameters in C's form, which live as long as the call.
     pub(crate) fn lowered<R>(
         &self,
-        _operation: &str,
+        operation: &str,
         own: impl FnOnce(&mut sys::cow_mlx_embed_params),
         call: impl FnOnce(*const sys::cow_mlx_embed_params) -> R,
     ) -> Result<R> {
+        let mut texts = Texts::new(operation);
         // SAFETY: struct and function belong together.
         let mut filled =
             unsafe { Filled::new(|raw, size| sys::cow_mlx_embed_params_init(raw, size)) };
@@ -840,6 +1045,17 @@ impl EmbedParams {
         if let Some(value) = self.batch_tokens {
             raw.batch_tokens = value;
         }
+        if let Some(value) = self.max_tokens {
+            raw.max_tokens = value;
+        }
+        if let Some(value) = self.truncate_dims {
+            raw.truncate_dims = value;
+        }
+        if let Some(value) = self.token_vectors {
+            raw.token_vectors = value;
+        }
+        raw.prompt = texts.text("prompt", self.prompt.as_deref())?;
+        raw.prompt_name = texts.text("prompt_name", self.prompt_name.as_deref())?;
         own(raw);
         Ok(call(filled.as_ptr()))
     }
@@ -853,6 +1069,11 @@ impl fmt::Debug for EmbedParams {
         shown(&mut to, "normalize", &self.normalize);
         shown(&mut to, "add_special", &self.add_special);
         shown(&mut to, "batch_tokens", &self.batch_tokens);
+        shown(&mut to, "max_tokens", &self.max_tokens);
+        shown(&mut to, "truncate_dims", &self.truncate_dims);
+        shown(&mut to, "token_vectors", &self.token_vectors);
+        shown(&mut to, "prompt", &self.prompt);
+        shown(&mut to, "prompt_name", &self.prompt_name);
         to.finish_non_exhaustive()
     }
 }
@@ -961,6 +1182,53 @@ impl fmt::Debug for RankParams {
         shown(&mut to, "instruction", &self.instruction);
         shown(&mut to, "yes", &self.yes);
         shown(&mut to, "no", &self.no);
+        to.finish_non_exhaustive()
+    }
+}
+
+/// Options of a program.
+#[derive(Clone, Default)]
+#[must_use]
+pub struct ProgramParams {
+    pub(super) fixed: Option<String>,
+}
+
+impl ProgramParams {
+    /// The library's defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+    /// that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; default: none.
+    pub fn fixed(mut self, fixed: impl Into<String>) -> Self {
+        self.fixed = Some(fixed.into());
+        self
+    }
+
+    /// Make a call with the parameters in C's form, which live as long as the call.
+    pub(crate) fn lowered<R>(
+        &self,
+        operation: &str,
+        own: impl FnOnce(&mut sys::cow_mlx_program_params),
+        call: impl FnOnce(*const sys::cow_mlx_program_params) -> R,
+    ) -> Result<R> {
+        let mut texts = Texts::new(operation);
+        // SAFETY: struct and function belong together.
+        let mut filled =
+            unsafe { Filled::new(|raw, size| sys::cow_mlx_program_params_init(raw, size)) };
+        let raw: &mut sys::cow_mlx_program_params = &mut filled.raw;
+        raw.fixed = texts.text("fixed", self.fixed.as_deref())?;
+        own(raw);
+        Ok(call(filled.as_ptr()))
+    }
+}
+
+impl fmt::Debug for ProgramParams {
+    /// The options that were set, except closures.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut to = to.debug_struct("ProgramParams");
+        shown(&mut to, "fixed", &self.fixed);
         to.finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
-use cowmlx::{Context, Event, GenerationParams, Model, ModelParams, Status};
+use cowmlx::{Context, Event, GenerationParams, Model, ModelParams, Status, Token};
 
 use crate::support::{calf, context, pieces, runtime, says, story, text};
 
@@ -177,4 +177,24 @@ fn a_false_cancels_a_prompt() {
     let params = GenerationParams::new().prompt_progress(|_, _| false);
     let error = context().begin(&story(), &params).map(drop).unwrap_err();
     assert_eq!(error.status(), Status::Canceled);
+}
+
+#[test]
+fn a_closure_changes_logits() {
+    let prompt = story();
+    let length = prompt.len();
+    let change = move |tokens: &[Token], logits: &mut [f32]| {
+        logits.fill(f32::NEG_INFINITY);
+        logits[40 + tokens.len() - length] = 0.0;
+        true
+    };
+    let params = GenerationParams::new().max_tokens(2).logits_fn(change);
+    let mut context = context();
+    context.generate(&prompt, &params, |_| true).unwrap();
+    assert_eq!(context.tokens().unwrap()[length..], [40]);
+    let pieces = context.begin_async(&prompt, &params).unwrap();
+    let tokens: Vec<_> = pieces.map(|piece| piece.unwrap().token).collect();
+    assert_eq!(tokens, [40, 41]);
+    let error = context.begin(&prompt, &params).map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
 }

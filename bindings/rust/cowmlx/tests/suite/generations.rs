@@ -1,8 +1,8 @@
 use std::ptr::null;
 
-use cowmlx::{Context, Finish, GenerationParams, Grammar, Status, sys};
+use cowmlx::{Array, Context, Finish, GenerationParams, Grammar, Status, sys};
 
-use crate::support::{context, model, pieces, prompt, story, text, tokens};
+use crate::support::{context, model, pieces, prompt, runtime, story, text, tokens};
 
 /// The tokens that a C host gets.
 fn tokens_in_c(prompt: &[i32]) -> Vec<i32> {
@@ -115,6 +115,30 @@ fn logprobs_come_with_each_piece() {
         assert!((best.logprob - piece.logprob.unwrap()).abs() < 1e-4);
         assert_eq!(generation.logprobs().unwrap(), piece.alternatives);
     }
+}
+
+#[test]
+fn a_prompt_is_scored() {
+    let context = context();
+    let prompt = story();
+    let rows = context.prompt_logprobs(&prompt, 2).unwrap();
+    assert_eq!((rows.len(), rows[1].len()), (prompt.len(), 3));
+    assert_eq!(rows[1][0].token, prompt[1]);
+    assert!(rows[0][0].logprob.is_nan() && rows[1][0].logprob <= rows[1][1].logprob);
+    let logits = context.prompt_logits(&prompt, &[0, 1]).unwrap();
+    let states = context.hidden_states(&prompt).unwrap();
+    assert!(!logits.is_empty() && states.len() % prompt.len() == 0);
+    let (perplexity, _, scored) = context.perplexity("Once upon a time", 0).unwrap();
+    assert!(perplexity > 1.0 && scored > 0);
+    assert_eq!(context.prompt_logprobs(&[], 0).unwrap_err().status(), Status::InvalidArgument);
+}
+
+#[test]
+fn rows_of_another_width_are_refused() {
+    let mut context = context();
+    let rows = Array::new(runtime(), &[0.0f32, 1.0], &[1, 2]).unwrap();
+    let refused = context.begin_embeddings(&[-1], &rows, &GenerationParams::new());
+    assert_eq!(refused.unwrap_err().status(), Status::InvalidArgument);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod embeddings;
 mod errors;
 mod events;
 mod generations;
+mod media;
 mod models;
 mod ownership;
 mod programs;

@@ -21,6 +21,7 @@ typedef struct cow_mlx_calls {
   __typeof__(cow_mlx_model_load_async)* _Nonnull model_load_async;
   __typeof__(cow_mlx_model_poll)* _Nonnull model_poll;
   __typeof__(cow_mlx_model_wake_fd)* _Nonnull model_wake_fd;
+  __typeof__(cow_mlx_model_sleep)* _Nonnull model_sleep;
   __typeof__(cow_mlx_model_free)* _Nonnull model_free;
   __typeof__(cow_mlx_model_inspect)* _Nonnull model_inspect;
   __typeof__(cow_mlx_model_info)* _Nonnull model_info;
@@ -28,6 +29,7 @@ typedef struct cow_mlx_calls {
   __typeof__(cow_mlx_model_detokenize)* _Nonnull model_detokenize;
   __typeof__(cow_mlx_model_is_end)* _Nonnull model_is_end;
   __typeof__(cow_mlx_model_chat_prompt)* _Nonnull model_chat_prompt;
+  __typeof__(cow_mlx_model_infill_prompt)* _Nonnull model_infill_prompt;
   __typeof__(cow_mlx_context_params_init)* _Nonnull context_params_init;
   __typeof__(cow_mlx_context_create)* _Nonnull context_create;
   __typeof__(cow_mlx_context_free)* _Nonnull context_free;
@@ -41,6 +43,8 @@ typedef struct cow_mlx_calls {
   __typeof__(cow_mlx_checkpoint_free)* _Nonnull checkpoint_free;
   __typeof__(cow_mlx_context_save)* _Nonnull context_save;
   __typeof__(cow_mlx_context_load)* _Nonnull context_load;
+  __typeof__(cow_mlx_context_save_array)* _Nonnull context_save_array;
+  __typeof__(cow_mlx_context_load_array)* _Nonnull context_load_array;
   __typeof__(cow_mlx_context_info)* _Nonnull context_info;
   __typeof__(cow_mlx_adapter_load)* _Nonnull adapter_load;
   __typeof__(cow_mlx_adapter_free)* _Nonnull adapter_free;
@@ -48,6 +52,7 @@ typedef struct cow_mlx_calls {
   __typeof__(cow_mlx_generation_params_init)* _Nonnull generation_params_init;
   __typeof__(cow_mlx_context_begin)* _Nonnull context_begin;
   __typeof__(cow_mlx_context_begin_async)* _Nonnull context_begin_async;
+  __typeof__(cow_mlx_context_begin_embeddings)* _Nonnull context_begin_embeddings;
   __typeof__(cow_mlx_context_next)* _Nonnull context_next;
   __typeof__(cow_mlx_context_poll)* _Nonnull context_poll;
   __typeof__(cow_mlx_context_wake_fd)* _Nonnull context_wake_fd;
@@ -63,6 +68,16 @@ typedef struct cow_mlx_calls {
   __typeof__(cow_mlx_model_embed)* _Nonnull model_embed;
   __typeof__(cow_mlx_rank_params_init)* _Nonnull rank_params_init;
   __typeof__(cow_mlx_model_rank)* _Nonnull model_rank;
+  __typeof__(cow_mlx_model_classify)* _Nonnull model_classify;
+  __typeof__(cow_mlx_context_prompt_logprobs)* _Nonnull context_prompt_logprobs;
+  __typeof__(cow_mlx_context_prompt_logits)* _Nonnull context_prompt_logits;
+  __typeof__(cow_mlx_context_hidden_states)* _Nonnull context_hidden_states;
+  __typeof__(cow_mlx_context_perplexity)* _Nonnull context_perplexity;
+  __typeof__(cow_mlx_media_from_pixels)* _Nonnull media_from_pixels;
+  __typeof__(cow_mlx_media_from_file)* _Nonnull media_from_file;
+  __typeof__(cow_mlx_media_info)* _Nonnull media_info;
+  __typeof__(cow_mlx_media_free)* _Nonnull media_free;
+  __typeof__(cow_mlx_model_media_tokens)* _Nonnull model_media_tokens;
   __typeof__(cow_mlx_array_create)* _Nonnull array_create;
   __typeof__(cow_mlx_array_read)* _Nonnull array_read;
   __typeof__(cow_mlx_array_type)* _Nonnull array_type;
@@ -78,6 +93,7 @@ typedef struct cow_mlx_calls {
   __typeof__(cow_mlx_program_params_init)* _Nonnull program_params_init;
   __typeof__(cow_mlx_run_params_init)* _Nonnull run_params_init;
   __typeof__(cow_mlx_program_create)* _Nonnull program_create;
+  __typeof__(cow_mlx_program_load)* _Nonnull program_load;
   __typeof__(cow_mlx_program_derive)* _Nonnull program_derive;
   __typeof__(cow_mlx_program_run)* _Nonnull program_run;
   __typeof__(cow_mlx_program_cancel)* _Nonnull program_cancel;

@@ -94,6 +94,8 @@
  *   cow_mlx/chat.h        Answering conversations.
  *   cow_mlx/embedding.h   Embeddings: vectors for texts.
  *   cow_mlx/ranking.h     Ranking documents by a query.
+ *   cow_mlx/scoring.h     Log probabilities, logits and hidden states of given tokens.
+ *   cow_mlx/media.h       Images for models that see.
  *   cow_mlx/array.h       Arrays of numbers, to and from the host's memory.
  *   cow_mlx/program.h     Programs: computations on arrays, checked once and run many times.
  *   cow_mlx/training.h    Training programs and language models.
@@ -157,8 +159,8 @@
  * The one list of reasons for failures: X(name, details, meaning). details are the keys that
  * cow_mlx_error_details() may give with the reason. Later versions add more. Errors of programs, of
  * trainings and of operations may have, with any reason, "argument", "value", "accepted", "needed",
- * "limit", and "node", "op", "function", "shapes", "dtypes", "position" (of an index), "steps" (of
- * derivation) and "problems" (their number).
+ * "limit", "available", and "node", "op", "function", "shapes", "dtypes", "position" (of an index),
+ * "steps" (of derivation) and "problems" (their number).
  */
 #define COW_MLX_REASONS(X)                                                                     \
   X(null_argument, "argument", "a pointer is NULL")                                            \
@@ -178,6 +180,7 @@
   X(other_parameters, "", "the runtime runs with other parameters")                            \
   X(context_busy, "", "another call is running on the context")                                \
   X(model_loading, "", "the model is still being loaded")                                      \
+  X(model_busy, "", "another call is running on the model, or something of it is open")        \
   X(training_busy, "", "another call is running on the training")                              \
   X(nothing_begun, "", "nothing has begun on the context")                                     \
   X(nothing_there, "", "there is none yet, or no more; see the message")                       \
@@ -208,7 +211,7 @@
   X(canceled, "", "the context, program or training was cancelled")                            \
   X(freed, "", "an object that the call used was freed")                                       \
   X(runtime_stopped, "", "the runtime was stopped")                                            \
-  X(no_memory, "needed, limit", "too little memory; bytes needed, and at most")                \
+  X(no_memory, "needed, limit, available", "too little memory; bytes needed, and at most")     \
   X(no_threads, "needed", "too few threads can be started")                                    \
   X(no_handles, "kind, limit", "too many open handles")                                        \
   X(no_descriptors, "limit", "too many open files")                                            \
@@ -254,6 +257,9 @@ typedef int32_t cow_mlx_program;
 
 /** A training of a program or a model. */
 typedef int32_t cow_mlx_training;
+
+/** An image. */
+typedef int32_t cow_mlx_media;
 
 /** An array. From 2^32 to 2^53: no other handle has such a value; JavaScript numbers hold it. */
 typedef int64_t cow_mlx_array;
@@ -342,6 +348,23 @@ typedef struct cow_mlx_runtime_params {
    *  "user-interactive", "user-initiated", "utility" or "background"; NULL: "user-initiated".
    *  Other systems have none */
   const char* quality_of_service;
+  /** folder where processed prompts are kept for later processes, or NULL. It is made if it does
+   *  not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
+   *  of contexts with share_prefix are written in the background, the last ones by
+   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
+  const char* prompt_cache_dir;
+  /** bytes that the files in prompt_cache_dir may take; those that were not used for longest are
+   *  removed; at least 1. Default: 4 GiB */
+  uint64_t prompt_cache_bytes COW_MLX_DEFAULT(4294967296);
+  /** bytes that the weights of all models may take together; 0: no bound. Before weights are read
+   *  that would pass it, models that were not used for longest are put to sleep, as by
+   *  cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed */
+  uint64_t model_memory;
+  /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
+   *  so that models load faster next time; made if it is not there. Entries are bound to the
+   *  contents of their files and checked; files that others may write are not read. NULL: nothing
+   *  is kept; never "" */
+  const char* cache_dir;
 } cow_mlx_runtime_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -364,7 +387,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
  *                               another version, the caller is a sub-interpreter, or mlx cannot be
  *                               loaded
- * @retval COW_MLX_EIO           the process, or the system, has too many open files
+ * @retval COW_MLX_EIO           the process, or the system, has too many open files;
+ *                               prompt_cache_dir cannot be made or written to
  */
 COW_MLX_API cow_mlx_status
 cow_mlx_runtime_start(const cow_mlx_runtime_params* COW_MLX_NULLABLE params);
@@ -390,10 +414,14 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  *   "blas_problem": why it is not the best one, or null.
  * - "kernels": the library's kernels for CPUs. "instruction_set" and "threads" are null without
  *   kernels; "problem" says why there are none, or is null.
+ * - "cache_dir": null, or an object: "path", and "problem", "" or why an entry was not written.
  * - "architectures": list of model_type.
  * - "memory": bytes "active", "cache", "peak", "limit", "cache_limit" (null if mlx's default) and
  *   "wired_limit", 0 while nothing is wired.
- * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "array",
+ * - "prompt_cache": null without prompt_cache_dir; else its "folder", "limit", "files" and "bytes";
+ *   how many prompts this runtime has "written" and "found"; "problem": why the last one was not
+ *   written, or null.
+ * - "handles": open handles by kind, "model", "context", "adapter", "checkpoint", "media", "array",
  *   "program", "training".
  *
  * If the runtime does not start, `python -m cowmlx doctor` reports the reason.
@@ -431,6 +459,15 @@ enum {
   COW_MLX_SPLIT_PIPELINE = 2 /**< every machine has some of the layers */
 };
 
+/** Formats of quantized weights, as mlx has them. */
+enum {
+  COW_MLX_QUANTIZE_AFFINE = 0, /**< 2, 3, 4, 5, 6 or 8 bits; groups of 32, 64 (default) or 128
+                                    numbers with a scale and a bias */
+  COW_MLX_QUANTIZE_MXFP4 = 1,  /**< 4 bits; groups of 32 with a scale */
+  COW_MLX_QUANTIZE_NVFP4 = 2,  /**< 4 bits; groups of 16 with a scale */
+  COW_MLX_QUANTIZE_MXFP8 = 3   /**< 8 bits; groups of 32 with a scale */
+};
+
 typedef struct cow_mlx_model_params {
   size_t struct_size;
   const char* adapter_path;     /**< folder of a LoRA adapter to apply, or NULL */
@@ -438,7 +475,8 @@ typedef struct cow_mlx_model_params {
   void* user_data;
   bool lazy;              /**< leave the weights on disk until they are first used */
   bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
-  /** size of the store of processed prompts that the model's contexts share; 0: none */
+  /** size of the store of processed prompts, and of states inside them, that the model's contexts
+   *  share; those that were not used for longest are dropped; 0: none */
   uint64_t prefix_cache_bytes COW_MLX_DEFAULT(256 << 20);
   int32_t activations;        /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   const char* const* workers; /**< the other machines that run a part of the model, "HOST:PORT"
@@ -452,6 +490,13 @@ typedef struct cow_mlx_model_params {
   /** time after which a silent machine is lost, or two machines that do not reach each other; 2000
    * at least during a load; at least 100 */
   uint32_t silence_timeout_ms COW_MLX_DEFAULT(5000);
+  int64_t quantize_bits;  /**< bits of a weight after the load, a number of quantize_mode; 0
+                               (default): the weights stay as they are */
+  int32_t quantize_group; /**< numbers that share a scale; 0: as quantize_mode has them */
+  int32_t quantize_mode COW_MLX_ONE_OF(QUANTIZE); /**< one of COW_MLX_QUANTIZE_; default AFFINE */
+  /** bytes of images and of their embeddings that the model keeps for later prompts; those that
+   * were not used for longest are dropped, but for the last one and those of contexts */
+  uint64_t media_cache COW_MLX_DEFAULT(64 << 20);
 } cow_mlx_model_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -473,6 +518,11 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * time. It has at most 16384 added tokens, and none of more than 4096 characters. Its settings of
  * truncation and padding are not used.
  *
+ * With quantize_bits, weights are quantized while they are read, at most a layer at a time: the
+ * load needs memory for the quantized weights and for one layer of the file's. The result is that
+ * of `python -m cowmlx convert` with the same numbers, which takes that time once. Layers whose
+ * rows are no multiple of a group, or which the architecture excludes, stay as they are.
+ *
  * With workers, the model is split between this machine and theirs. Every worker has a folder of
  * the same name and content under the folder that it was started with. The stages are then
  * "connect" and "shard". This process holds no weights and only samples tokens; this machine's part
@@ -482,8 +532,9 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * Such models have no adapters, embeddings, kv_bits and trainings.
  *
  * @param out  receives the handle
- * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; a worker has
- *                               another secret; the model cannot be split between so many machines
+ * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; quantize_mode
+ *                               has no such bits or groups; a worker has another secret; the model
+ *                               cannot be split between so many machines
  * @retval COW_MLX_ELOST         a worker did not answer within connect_timeout_ms, or was lost
  * @retval COW_MLX_ESTATE        a worker runs another model
  * @retval COW_MLX_ENOMEM        too little memory, or the weights are larger than the rest of
@@ -493,8 +544,9 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  *                               passes a bound (the message names the component and the number)
  * @retval COW_MLX_EUNSUPPORTED  unknown architecture; the folder brings code and trust_remote_code
  *                               is off; activations is INT8 where weights are not quantized or no
- *                               kernels compute; a worker has other versions; the architecture
- *                               cannot be split
+ *                               kernels compute; quantize_bits is given, and the weights are
+ *                               quantized already or there are workers; a worker has other
+ *                               versions; the architecture cannot be split
  * @retval COW_MLX_ECANCELED     the progress callback returned false
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path,
@@ -542,6 +594,27 @@ COW_MLX_API cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t time
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out);
 
+/**
+ * Put a model to sleep: free its weights, the caches of its contexts and checkpoints, and its
+ * processed prompts. Contexts keep their tokens and parameters.
+ *
+ * The next call that needs the weights reads them again from the folder, in steps as a load, so
+ * that other models generate meanwhile. The next begin on a context processes its tokens again,
+ * and so does cow_mlx_context_save(). The results are those that there were without the sleep. If
+ * the folder has other weights by then, these calls are COW_MLX_EIO: load the model again.
+ *
+ * A model that sleeps already, and one whose weights a lazy load has left on disk, only loses the
+ * caches. runtime_params.model_memory does this by itself.
+ *
+ * @retval COW_MLX_ESTATE        a generation on one of its contexts has not ended, another call
+ * runs on the model, or an adapter or a training of it is open
+ * @retval COW_MLX_ENOENT        the folder, or one of its files, is gone; the model stays awake, as
+ *                               after every failure
+ * @retval COW_MLX_EUNSUPPORTED  the model runs on several machines
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_sleep(cow_mlx_model model);
+
 /** Free the handle. The weights live until the model's last context is freed; a running load is
  *  cancelled. */
 COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
@@ -554,6 +627,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  *   if it does not load.
  * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
  *   context, or null if unknown.
+ * - estimates: "load_bytes" that a load takes at its peak, and "peak_bytes_of_1000_tokens" that a
+ *   context takes beside the weights while it processes so many, or null if unknown.
  * - "license": from config.json or README.md, or null.
  * - "sampling": the members of cow_mlx_generation_params that generation_config.json recommends.
  * - "loads": whether cow_mlx_model_load() with default params and enough memory would succeed, as
@@ -583,24 +658,38 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  * - "chat_template" and "tools": whether there is one, and whether it renders tools.
  * - "tool_parser" (the format of tool calls, or null) and "tool_markers" (the texts at their
  *   "start" and "end", or null).
+ * - "infill": whether it has the tokens for cow_mlx_model_infill_prompt().
  * - "thinking" (whether the model marks its thinking) and "thinking_markers" (the markers, or
  *   null).
+ * - "embedding_width": the numbers of a row for cow_mlx_context_begin_embeddings(), or null if the
+ *   model's network does not take such rows.
+ * - "images": null for a model of text. Otherwise an object: "why_not", null if the model takes
+ *   images in messages, else the reason; "max_pixels" of an image; the "width" and "height" that
+ *   images are resized to; and the "tokens" that an image then takes.
+ * - "asleep": whether its weights are on disk since a sleep.
  * - "activations": exact or int8.
  * - "kernels": the "instruction_set" of the kernels in use, or null; the number of "layers", the
  *   number "fused" into one operation, and whether the "whole" network is; "why_not", a list of
  *   reasons, each with its number of layers. null as long as lazily loaded weights are not read.
  *   Without kernels a CPU computes slowly with quantized weights and weights of 16 bits; the load
  *   then logs a warning.
+ * - "tasks": what calls can do with the model: a list of "generate", "embed", "rank" and
+ *   "classify".
  * - "labels": the labels of a classification head, or null; a model with a head does not generate,
  *   see cow_mlx_model_rank().
+ * - "sentences": what files of sentence-transformers say, or null: "pooling" (a list: vectors of
+ *   several are joined), "normalized", "prompts" (texts by name), "default_prompt" (a name, or
+ *   null), "max_tokens" of a text and "truncate_dims" (or null).
  * - "license" and "sampling": as in cow_mlx_model_inspect().
  * - "split": "tensor" or "pipeline" of a model on several machines, else null. "ranks": a list of
  *   these machines, or null: "rank", "address" ("local" for this one), its "bytes" and "layers",
  *   "state" ("ready", "lost", or "ended" since another one is lost), "error" (null, or why it is
  *   lost).
  * - "cache": how a context of the model does "trim_end", "trim_front", "fork", "quantise" and
- *   "draft": "in_place", "recomputed" or "no". With a sliding window "in_place" holds until the
- *   window is full: then trim_end recomputes, and there are no drafts.
+ *   "draft": "in_place", "recomputed" or "no"; null of an encoder. With a sliding window "in_place"
+ *   holds until the window is full: then both are recomputed. A draft that is recomputed keeps the
+ *   state in front of it; the accepted part of a draft that is rejected is processed again with the
+ *   next tokens.
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
                                               size_t* length);
@@ -668,6 +757,12 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * call, ends within one second of processor time, 2,000,000 steps and 64 MB of memory. Its output
  * may be four times the size of its input plus 262,144 characters.
  *
+ * If the model takes images (cow_mlx_model_info(), "images"), a content part of a message may be
+ * {"type": "image", "media": 7}, where 7 is an open cow_mlx_media, or {"type": "image_url",
+ * "image_url": {"url": "data:image/png;base64,..."}}. Other URLs are refused. The positions of an
+ * image get ids below -1, which cow_mlx_context_begin() takes, whole images only. They are valid
+ * for this model as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
+ *
  * Options are an object; null means an option's default:
  *
  * - "tools": a list of functions in the format of OpenAI's services: {"type": "function",
@@ -701,8 +796,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *                               that is too long
  * @retval COW_MLX_EFORMAT       the template is malformed (its line), or passes a bound (which one,
  *                               its number, and the line)
- * @retval COW_MLX_EUNSUPPORTED  the model has no chat template, or a message has an image, sound or
- *                               video
+ * @retval COW_MLX_EUNSUPPORTED  the model has no chat template; a message has an image that the
+ *                               model does not take, sound or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
@@ -711,6 +806,29 @@ COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const 
                                                      const char* COW_MLX_NULLABLE options_json,
                                                      int32_t* tokens, size_t capacity,
                                                      size_t* count);
+
+/**
+ * Make the prompt of an infill: a model of code then generates the text between a prefix and a
+ * suffix, and ends with one of its end tokens.
+ *
+ * Text of special tokens inside prefix and suffix stays plain text. Contexts generate between the
+ * parts of a long prompt, as for cow_mlx_model_tokenize().
+ *
+ * @param prefix  the text before the gap; may be NULL if length is 0
+ * @param length  bytes of prefix, or COW_MLX_NUL
+ * @param suffix  the text behind the gap, or "". NUL-terminated
+ * @param tokens  receives the token ids
+ * @param count   receives the number of tokens
+ * @retval COW_MLX_EINVAL        a text is not UTF-8, or has a piece that is too long
+ * @retval COW_MLX_EUNSUPPORTED  the model has no tokens for this: cow_mlx_model_info(), "infill"
+ * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_infill_prompt(cow_mlx_model model,
+                                                       const char* COW_MLX_NULLABLE prefix,
+                                                       size_t length, const char* suffix,
+                                                       int32_t* tokens, size_t capacity,
+                                                       size_t* count);
 
 /* -------------------------------------------------------------- Contexts */
 
@@ -726,8 +844,9 @@ typedef struct cow_mlx_context_params {
   size_t struct_size;
   size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
   int32_t kv_bits;       /**< 0: keys and values in the model's type; 4 or 8: quantized, where
-                              model_info says that the cache can "quantise"; only contexts
-                              with the same bits and group size share a batch */
+                              model_info says that the cache can "quantise", but for layers with
+                              a sliding window; only contexts with the same bits and group size
+                              share a batch */
   int32_t kv_group_size; /**< values that share a scale: 32, 64 or 128; 0: 64, or 32 where a
                               head is not a multiple of 64 wide */
   bool solo;             /**< never share a batch with other contexts */
@@ -736,6 +855,10 @@ typedef struct cow_mlx_context_params {
   size_t keep_tokens;    /**< with ROLL: tokens at the front that are never dropped */
   /** reuse processed prompts of the model's other contexts, and share those of this one */
   bool share_prefix COW_MLX_DEFAULT(true);
+  /** with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between
+   *  states that are kept for later prompts, besides those at the borders of messages of a prompt
+   *  of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these */
+  size_t checkpoint_interval COW_MLX_DEFAULT(1024);
 } cow_mlx_context_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -782,7 +905,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_reset(cow_mlx_context context);
  * Get the tokens that the cache holds, prompt and generated ones.
  *
  * A generated token enters the cache when it is processed to predict the next one, so the last
- * token of an ended generation may be missing.
+ * token of an ended generation may be missing. Rows of embeddings are -1, positions
+ * of images the ids of cow_mlx_model_chat_prompt().
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_tokens(cow_mlx_context context, int32_t* tokens,
                                                   size_t capacity, size_t* count);
@@ -842,6 +966,7 @@ COW_MLX_API cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint
  * model on several machines the file has only the tokens, and another such model of the same
  * folder processes them again.
  *
+ * @retval COW_MLX_EUNSUPPORTED  the context holds rows of embeddings
  * @retval COW_MLX_ENOENT     the folder does not exist
  * @retval COW_MLX_EIO        the file cannot be written
  * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
@@ -864,17 +989,46 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
 COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const char* path);
 
 /**
+ * Save a context to memory: what cow_mlx_context_save() writes to a file, byte by byte.
+ *
+ * @param out  receives the handle of an array of bytes (uint8), which cow_mlx_array_view() and
+ *             cow_mlx_array_read() give to the host
+ * @retval COW_MLX_ENOMEM     also: runtime_params.memory_limit leaves too little
+ * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
+ * @retval COW_MLX_ECANCELED  cancelled; there is no array
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_save_array(cow_mlx_context context, cow_mlx_array* out);
+
+/**
+ * Load a context from memory that holds what a file of cow_mlx_context_save() does. Otherwise as
+ * cow_mlx_context_load().
+ *
+ * @param array  of one axis of bytes (uint8), such as cow_mlx_array_create() makes of the host's
+ *               memory; nothing keeps or changes it
+ * @retval COW_MLX_EINVAL     the array has another dtype or shape
+ * @retval COW_MLX_EFORMAT    as cow_mlx_context_load()
+ * @retval COW_MLX_ECONTEXT   as cow_mlx_context_load()
+ * @retval COW_MLX_ESTATE     another call is running on the context, or a run is still computing
+ * the array
+ * @retval COW_MLX_ECANCELED  cancelled
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_load_array(cow_mlx_context context, cow_mlx_array array);
+
+/**
  * Describe a context as a JSON object:
  *
  * - the effective parameters "max_tokens", "kv_bits", "kv_group_size", "solo", "priority",
- *   "overflow", "keep_tokens", "share_prefix".
+ *   "overflow", "keep_tokens", "share_prefix", "checkpoint_interval".
  * - "adapter": the handle that was set, even if it has been freed since, or null.
  * - "tokens" (held now), "bytes" of the cache, "generating".
+ * - "estimate": bytes beside the weights that the last generation takes at its peak, with all of
+ *   max_tokens; null if nothing has begun or it is unknown.
  * - "alone": why it is never decoded in a batch with other contexts, or null.
  * - for the last begin: "prompt" (its tokens), "reused" (not processed again), "shared" (reused
- *   and processed by another context), "recomputed" (held before, and processed again),
- *   "dropped" (rolled out of the window), "first_difference" (index of the first token that
- *   differs from the context's, or null), "rebuilt" (why nothing could be reused, or null) and
+ *   from the prompts that the model's contexts share), "recomputed" (held before, and processed
+ *   again), "dropped" (rolled out of the window), "first_difference" (index of the first token that
+ *   differs from the context's, or null), "rebuilt" (why nothing could be reused, or null: an
+ *   idle context's keys and values may have been given back when memory was short) and
  *   "batched" (tokens decoded in a batch with other contexts).
  *
  * "error" is for hosts that get a call's status on another thread, where cow_mlx_error_message()
@@ -931,6 +1085,21 @@ typedef bool (*cow_mlx_prompt_fn)(size_t processed, size_t total, void* user_dat
  *  @return false to cancel the call */
 typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data);
 
+/**
+ * The host's own processor of logits: it changes them before a token is sampled.
+ *
+ * It gets the model's logits, before bias and penalties; a grammar counts for more. What it writes
+ * must be numbers or -INFINITY, which forbids a token; one token must be left.
+ *
+ * @param tokens      all tokens of the context; -1 for a row of embeddings
+ * @param count       of them
+ * @param logits      of every token of the vocabulary, to be changed in place
+ * @param vocabulary  their number
+ * @return false to cancel the call
+ */
+typedef bool (*cow_mlx_logits_fn)(const int32_t* tokens, size_t count, float* logits,
+                                  size_t vocabulary, void* user_data);
+
 /** Kinds of grammar. */
 enum {
   COW_MLX_GRAMMAR_NONE = 0,
@@ -984,7 +1153,7 @@ typedef struct cow_mlx_generation_params {
                                           draft model. Without a draft model, prompt-lookup decoding:
                                           the draft is what followed the same tokens earlier */
   cow_mlx_prompt_fn prompt_progress; /**< or NULL; called after each chunk of the prompt */
-  void* user_data;                   /**< of prompt_progress */
+  void* user_data;                   /**< of prompt_progress and logits_fn */
   size_t presence_window COW_MLX_DEFAULT(20);  /**< tokens that presence_penalty looks back on */
   size_t frequency_window COW_MLX_DEFAULT(20); /**< and frequency_penalty */
   double timeout;       /**< seconds from begin after which a generation ends;
@@ -1015,6 +1184,32 @@ typedef struct cow_mlx_generation_params {
                              0 (default): off. Needs a temperature */
   /** exponent of the entropy's share of its maximum, above 0 */
   float dynatemp_exponent COW_MLX_DEFAULT(1);
+  /** tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the
+   * tokens of thinking_end_text are generated, whatever the model would say, and the answer
+   * follows. Thinking is the text between the model's markers; the prompt may have opened it.
+   * COW_MLX_EUNSUPPORTED for a model without markers, and with a grammar outside of a chat, unless
+   * that has triggers */
+  int64_t thinking_tokens COW_MLX_DEFAULT(-1);
+  const char* thinking_end_text; /**< closes the thinking, at most 4096 bytes; if the model's end
+                                      marker is not in it, it follows. Only whitespace may stand
+                                      behind the marker. NULL (default): the marker alone */
+  const char* const* grammar_triggers; /**< texts, at most 16 of 256 bytes, behind which the grammar
+                                            begins; the text before is free, and the generation ends
+                                            with the match. Outside of a model's thinking, in a
+                                            chat. The first that is generated counts. Tokens that
+                                            would continue behind one are not allowed */
+  size_t grammar_trigger_count;        /**< 0 (default): the grammar begins at once */
+  /** or NULL (default). Called once for each token, on the thread of the call that waits for that
+   * token: generate, chat, next or poll, after an asynchronous call those that take or poll. So it
+   * and user_data must last until the generation has ended. A token costs one round trip to that
+   * thread, and none is computed ahead; others in the batch go on. No draft. Values that are not
+   * allowed are COW_MLX_EINVAL and end the generation */
+  cow_mlx_logits_fn logits_fn;
+  int64_t draft_heads; /**< 1: drafts come from the model's own head for the token behind the next
+                            (multi-token prediction), draft_tokens of them; 2 if that is 0. For
+                            folders of Qwen 3.5, DeepSeek V3, GLM 4.5 and MiMo that have its
+                            weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
+                            batched. 0 (default): off */
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -1072,6 +1267,8 @@ typedef struct cow_mlx_stats {
  * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or its tokenizer
  *                               does not support
  * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing is changed
+ * @retval COW_MLX_ENOMEM        also: there is too little memory for the prompt and max_tokens
+ *                               (docs/guides/memory.md); nothing is changed
  * @retval COW_MLX_ESTATE        another call is running on the context
  * @retval COW_MLX_ECANCELED     cancelled between two chunks; the context holds the processed
  *                               tokens, and a new begin continues there
@@ -1104,6 +1301,37 @@ cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens, size_t cou
 COW_MLX_API cow_mlx_status
 cow_mlx_context_begin_async(cow_mlx_context context, const int32_t* tokens, size_t count,
                             const cow_mlx_generation_params* COW_MLX_NULLABLE params);
+
+/**
+ * Process a prompt with rows of embeddings among its tokens, and prepare to generate.
+ *
+ * A token of -1 is the place of a row: the first one that of the first row, and so on. A row is
+ * what the model's table of embeddings would give for a token, before the network scales or
+ * normalizes it; a row of the table itself gives what its token does. Rows are copied.
+ *
+ * A context knows rows by their bytes: its next begin_embeddings reuses the tokens and rows that
+ * the prompts have in common, and forks, checkpoints, trims, rolling windows and other contexts'
+ * processed prompts work as with tokens. cow_mlx_context_tokens() gives -1 for a row. Penalties and
+ * DRY do not see rows. A context that holds rows cannot be saved, and the prompt cache on disk does
+ * not keep its prompts. The fused kernels of a CPU do not take rows: chunks with rows are processed
+ * by the layers one by one.
+ *
+ * @param tokens      the whole sequence so far, with -1 for each row
+ * @param count       at least 1
+ * @param embeddings  float32, float16 or bfloat16 of [rows, "embedding_width" of
+ *                    cow_mlx_model_info()]
+ * @param params      NULL for the defaults
+ * @retval COW_MLX_EINVAL        also: embeddings has another dtype or shape, another number of rows
+ *                               than there are places, or numbers that are not finite
+ * @retval COW_MLX_EUNSUPPORTED  also: this architecture takes no embeddings; params has a draft;
+ *                               the model runs on several machines
+ * @retval COW_MLX_ESTATE        also: a run that was submitted has not given embeddings yet
+ *
+ * Otherwise as cow_mlx_context_begin().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_begin_embeddings(
+    cow_mlx_context context, const int32_t* tokens, size_t count, cow_mlx_array embeddings,
+    const cow_mlx_generation_params* COW_MLX_NULLABLE params);
 
 /**
  * Generate one token.
@@ -1240,10 +1468,11 @@ COW_MLX_API cow_mlx_status cow_mlx_context_stats(cow_mlx_context context, cow_ml
 
 /** Kinds of chat events. */
 enum {
-  COW_MLX_EVENT_TEXT = 1,      /**< a part of the answer */
-  COW_MLX_EVENT_REASONING = 2, /**< a part of the model's thinking before the answer */
-  COW_MLX_EVENT_TOOL_CALL = 3, /**< a whole tool call */
-  COW_MLX_EVENT_END = 4        /**< the last event */
+  COW_MLX_EVENT_TEXT = 1,        /**< a part of the answer */
+  COW_MLX_EVENT_REASONING = 2,   /**< a part of the model's thinking before the answer */
+  COW_MLX_EVENT_TOOL_CALL = 3,   /**< a whole tool call */
+  COW_MLX_EVENT_END = 4,         /**< the last event */
+  COW_MLX_EVENT_THINKING_CUT = 5 /**< behind thinking that thinking_tokens has cut; text is "" */
 };
 
 /** An event of a chat. Texts are valid during the callback, or until the next event is taken. New
@@ -1277,9 +1506,17 @@ typedef bool (*cow_mlx_event_fn)(const cow_mlx_event* event, void* user_data);
  * last event has COW_MLX_FINISH_LENGTH and there is no text. With "enable_thinking": false the
  * grammar applies from the first token. Inside JSON of a schema, markers are not recognized.
  *
+ * The options may have "thinking_tokens" and "thinking_end_text", which replace those of params.
+ * When thinking_tokens are used up, the thinking is closed, and the answer follows; with a grammar,
+ * the model chooses the whitespace between them. Behind the last event of the thinking comes
+ * COW_MLX_EVENT_THINKING_CUT.
+ *
  * With "tool_choice" "required" the answer, after the thinking, is at least one call of the tools;
  * with the name of a tool, one call of that tool. It uses the model's notation, and its arguments
- * match the tool's schema. With "none", no text is treated as a call.
+ * match the tool's schema. With "auto", the default, the model decides: text is free up to the
+ * marker of a call, and from there on the call is held to the notation and to the tool's schema,
+ * if the model's notation is known and can follow it; otherwise the call is what the model makes of
+ * it, and the log says why. With "none", no text is treated as a call.
  *
  * A cancel while a long conversation is tokenized leaves the context unchanged.
  *
@@ -1348,17 +1585,32 @@ COW_MLX_API cow_mlx_status cow_mlx_context_next_event(cow_mlx_context context,
 
 /** The hidden states that become the embedding of a text. */
 enum {
-  COW_MLX_POOLING_MEAN = 0, /**< the mean of all */
-  COW_MLX_POOLING_LAST = 1, /**< the state of the last token */
-  COW_MLX_POOLING_CLS = 2   /**< the state of the first token */
+  COW_MLX_POOLING_MEAN = 0,     /**< the mean of all */
+  COW_MLX_POOLING_LAST = 1,     /**< the state of the last token */
+  COW_MLX_POOLING_CLS = 2,      /**< the state of the first token */
+  COW_MLX_POOLING_MAX = 3,      /**< the largest value of all in each place */
+  COW_MLX_POOLING_WEIGHTED = 4, /**< the mean of all, the state of token n counted n times */
+  COW_MLX_POOLING_MODEL = 5     /**< as the folder's sentence-transformers files say; else MEAN */
 };
 
 typedef struct cow_mlx_embed_params {
   size_t struct_size;
-  int32_t pooling;                           /**< one of COW_MLX_POOLING_; default MEAN */
+  /** one of COW_MLX_POOLING_ */
+  int32_t pooling COW_MLX_DEFAULT(COW_MLX_POOLING_MODEL);
   bool normalize COW_MLX_DEFAULT(true);      /**< to length 1 (L2) */
   bool add_special COW_MLX_DEFAULT(true);    /**< add the tokens that open (and close) a text */
   size_t batch_tokens COW_MLX_DEFAULT(2048); /**< tokens processed at a time, padding included */
+  const char* prompt;      /**< text in front of every text; NULL (default): as prompt_name says */
+  const char* prompt_name; /**< the name of a prompt in the folder, such as "query"; NULL (default):
+                                the one that the folder names, if it does */
+  size_t max_tokens;    /**< tokens of a text, which is cut at its end; 0 (default): nothing is cut,
+                             and a text that is too long is refused */
+  size_t truncate_dims; /**< the first values of a vector that are kept, before it is normalized,
+                           for models that are trained for it (Matryoshka); 0 (default): the
+                           folder's truncate_dim, or all */
+  size_t token_vectors; /**< vectors of a text's tokens, in place of one for the text: so many
+                             rows, of zeros behind its last token. A text may have no more tokens.
+                             Encoders alone; 0 (default): one vector */
 } cow_mlx_embed_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -1372,13 +1624,23 @@ COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* COW_MLX_NULLABL
  * Texts are tokenized as by cow_mlx_model_tokenize(), and processed in batches of similar
  * length. Contexts generate meanwhile.
  *
+ * Folders of sentence-transformers (modules.json) say what they were trained with: the pooling,
+ * dense layers behind it, prompts, max_seq_length, do_lower_case and truncate_dim. The dense layers
+ * always apply. cow_mlx_model_info(), "sentences", shows the rest.
+ *
+ * With params.token_vectors every token has a vector (ColBERT, arXiv 2004.12832): vector t of text
+ * i begins at out + i * *dims + t * *dims / token_vectors. Each is normalized, and dense layers of
+ * a folder without a pooling apply to each. The first and last tokens are those that add_special
+ * adds.
+ *
  * @param texts     count texts
  * @param out       receives count rows of *dims values
  * @param capacity  size of out in values
- * @param dims      receives the number of values per text
+ * @param dims      receives the number of values per text, those of all of its token_vectors
  * @retval COW_MLX_EINVAL        a text is not UTF-8, or has no tokens (the message gives its
  *                               index), or has a piece that cannot be cut and is too long
- * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length
+ * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length or the folder's
+ *                               max_seq_length, and max_tokens is 0
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states
  * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
@@ -1420,6 +1682,9 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE 
 /**
  * Score how well documents fit a query, as rerankers do: the higher a score, the better.
  *
+ * An encoder with a head (a cross-encoder) reads query and document as a pair, and its head reads
+ * the token that it was trained with.
+ *
  * A model that answers yes or no gives one score: the logit of params.yes minus that of params.no
  * after the prompt (Qwen3-Reranker, arXiv 2506.05176). A classification head gives a score for each
  * label, from the hidden state of the last token; model_info names the labels. Prompts are
@@ -1444,6 +1709,215 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
                                               const cow_mlx_text* documents, size_t count,
                                               const cow_mlx_rank_params* COW_MLX_NULLABLE params,
                                               float* scores, size_t capacity, size_t* labels);
+
+/* -------------------------------------------------------- Classification */
+
+/**
+ * Find the labels of a text, by a model with a classification head (model_info, "tasks" has
+ * "classify"). Gives a JSON object:
+ *
+ * - "labels": a list of all labels, the most probable first, each an object: "label", its name, and
+ *   "probability".
+ * - "multiple": whether any number of labels may hold for a text. Otherwise the sum of their
+ *   probabilities is 1.
+ *
+ * A head for tokens ("…ForTokenClassification") gives "entities" instead: a list of the words that
+ * belong together (BIO), each an object: "label" without its prefix, "text", "begin" and "end" in
+ * bytes of the text, and "probability".
+ *
+ * To classify a pair of texts, call cow_mlx_model_rank(). Contexts generate meanwhile.
+ *
+ * @param text    UTF-8
+ * @param buffer  receives the JSON text
+ * @param needed  receives its size in bytes
+ * @retval COW_MLX_EINVAL        the text is not UTF-8, or has no tokens
+ * @retval COW_MLX_ECONTEXT      the text is longer than the model's context length
+ * @retval COW_MLX_EUNSUPPORTED  the model has no classification head
+ * @retval COW_MLX_EBUFFER       capacity is too small; *needed is the size needed. Another call
+ *                               computes again
+ * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model, const char* text,
+                                                  size_t length, char* buffer, size_t capacity,
+                                                  size_t* needed);
+
+/* --------------------------------------------------------------- Scoring */
+
+/*
+ * These calls process tokens behind those that a context holds, with its adapter and its kv_bits,
+ * on a copy of its state: the context does not change, and its next begin does not see the tokens.
+ * An empty context scores tokens from the start of a text. Tokens are processed in chunks, between
+ * which other contexts generate. Only one chunk's logits are in memory at a time: at most 16
+ * million numbers. The context is busy meanwhile; cow_mlx_context_cancel() ends the call.
+ */
+
+/**
+ * Get the log probability of each token given the tokens before it, and of the most probable tokens
+ * in its place.
+ *
+ * The result has a row of 1 + top entries for each token: first the token itself, then the most
+ * probable tokens, the most probable first. Values are natural logarithms of the model's softmax.
+ * Behind an empty context the first token has none: its value is NaN, as are those of its
+ * alternatives, whose ids are -1. Fill both buffers with count * (1 + top) entries.
+ *
+ * @param tokens      they follow those that the context holds
+ * @param count       at least 1
+ * @param top         alternatives, 0 to the size of the vocabulary
+ * @param candidates  receives token ids; may be NULL if capacity is 0
+ * @param logprobs    receives as many values
+ * @param capacity    size of both buffers
+ * @param length      receives count * (1 + top)
+ * @retval COW_MLX_EINVAL        no tokens, one outside the vocabulary, or top out of range
+ * @retval COW_MLX_ECONTEXT      count and the tokens held are more than the context may hold
+ * @retval COW_MLX_EUNSUPPORTED  the model runs on several machines
+ * @retval COW_MLX_ENOMEM        also: there is too little memory for the copy and a chunk's logits
+ * @retval COW_MLX_EBUFFER       capacity is too small; *length is the size needed, and nothing was
+ *                               processed
+ * @retval COW_MLX_ESTATE        as cow_mlx_context_fork()
+ * @retval COW_MLX_ECANCELED     cancelled; nothing was changed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_prompt_logprobs(
+    cow_mlx_context context, const int32_t* tokens, size_t count, int32_t top,
+    int32_t* COW_MLX_NULLABLE candidates, float* logprobs, size_t capacity, size_t* length);
+
+/**
+ * Get the model's logits at chosen positions of given tokens.
+ *
+ * The result has a row for each position, in the order of the positions: a value for every token of
+ * the vocabulary. Logits at position i are those after tokens[i], for the token that would follow
+ * it. The memory for all rows counts as that of the call.
+ *
+ * @param tokens          they follow those that the context holds
+ * @param count           at least 1
+ * @param positions       indices of tokens, in any order
+ * @param position_count  at least 1
+ * @param logits          receives position_count rows
+ * @param capacity        size of logits in values
+ * @param length          receives position_count * the size of the vocabulary
+ * @retval COW_MLX_EINVAL  also: a position is not below count
+ *
+ * Otherwise as cow_mlx_context_prompt_logprobs().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_prompt_logits(cow_mlx_context context,
+                                                         const int32_t* tokens, size_t count,
+                                                         const int32_t* positions,
+                                                         size_t position_count, float* logits,
+                                                         size_t capacity, size_t* length);
+
+/**
+ * Get the hidden states of given tokens: those of the model's last layer, after its norm, which its
+ * head makes logits of. cow_mlx_model_embed() pools them.
+ *
+ * @param tokens    they follow those that the context holds
+ * @param count     at least 1
+ * @param states    receives a row of values for each token
+ * @param capacity  size of states in values
+ * @param length    receives count * the values of a row
+ * @retval COW_MLX_EUNSUPPORTED  also: this architecture gives no access to its hidden states
+ *
+ * Otherwise as cow_mlx_context_prompt_logprobs().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context,
+                                                         const int32_t* tokens, size_t count,
+                                                         float* states, size_t capacity,
+                                                         size_t* length);
+
+/**
+ * Compute the perplexity of a text: the exponential of the mean negative log probability of its
+ * tokens.
+ *
+ * The text is tokenized as by cow_mlx_model_tokenize() with COW_MLX_ADD_SPECIAL, and cut into
+ * windows of so many tokens. Each window is processed from an empty state; its first token is not
+ * scored. What the context holds does not count and stays. mlx-lm's perplexity is the same for the
+ * same windows, but leaves out a last window that is shorter.
+ *
+ * @param text        UTF-8
+ * @param length      bytes of text, or COW_MLX_NUL
+ * @param window      tokens, at least 2; 0: as many as the context may hold
+ * @param perplexity  receives the perplexity
+ * @param deviation   receives its standard error, by the delta method; NaN with one scored token
+ * @param scored      receives the number of scored tokens
+ * @retval COW_MLX_EINVAL        the text is not UTF-8 or has fewer than 2 tokens; window is out of
+ *                               range
+ *
+ * Otherwise as cow_mlx_context_prompt_logprobs().
+ */
+COW_MLX_API cow_mlx_status cow_mlx_context_perplexity(cow_mlx_context context, const char* text,
+                                                      size_t length, size_t window,
+                                                      double* perplexity, double* deviation,
+                                                      size_t* scored);
+
+/* ---------------------------------------------------------------- Images */
+/* An image is a value: nothing changes it. A message of a chat names it in a content part:
+ * {"type": "image", "media": 7}. See cow_mlx_model_chat_prompt(). */
+
+/** The maximum number of pixels of an image: 64 megapixels. */
+#define COW_MLX_MAX_PIXELS 67108864
+
+/**
+ * Create an image from pixels, which are copied on the calling thread.
+ *
+ * Rows lie one after the other, the top one first, each of width * channels bytes. An image of 4
+ * channels is used without its alpha channel.
+ *
+ * @param pixels    (height - 1) * stride + width * channels bytes
+ * @param width     pixels of a row, at least 1
+ * @param height    rows, at least 1; width * height is at most COW_MLX_MAX_PIXELS
+ * @param channels  1 (grey), 3 (RGB) or 4 (RGBA)
+ * @param stride    bytes from a row to the next one, at least width * channels
+ * @param out       receives the handle
+ * @retval COW_MLX_EINVAL  also: a size, channels or stride out of range
+ * @retval COW_MLX_ENOMEM  too little memory, or runtime_params.memory_limit is reached; or 65,535
+ *                         images are open
+ */
+COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t width,
+                                                     int32_t height, int32_t channels,
+                                                     size_t stride, cow_mlx_media* out);
+
+/**
+ * Create an image from a file in memory: PNG, JPEG, WebP, BMP or GIF.
+ *
+ * The format and the size are read before any pixel is. The image is turned as its EXIF orientation
+ * says. An animation gives its first frame. CMYK, palettes and 16 bits become RGB of 8 bits.
+ *
+ * @param bytes  the whole file; copied
+ * @param size   of bytes, at least 1
+ * @param out    receives the handle
+ * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
+ * @retval COW_MLX_EFORMAT       none of these formats, or a damaged file
+ * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: the extra "images" of the
+ * package
+ * @retval COW_MLX_ENOMEM        as for cow_mlx_media_from_pixels()
+ */
+COW_MLX_API cow_mlx_status cow_mlx_media_from_file(const void* bytes, size_t size,
+                                                   cow_mlx_media* out);
+
+/**
+ * Describe an image as a JSON object: "width", "height" and "channels", and "hash", 32 hexadecimal
+ * digits that are equal for equal pixels of equal size.
+ *
+ * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
+ */
+COW_MLX_API cow_mlx_status cow_mlx_media_info(cow_mlx_media media, char* buffer, size_t capacity,
+                                              size_t* length);
+
+/** Free the handle. Prompts and contexts that have the image keep what they need of it. */
+COW_MLX_API cow_mlx_status cow_mlx_media_free(cow_mlx_media media);
+
+/**
+ * Compute how many tokens an image of a size takes in a prompt of a model, those around it
+ * included.
+ *
+ * @param width   of the image, at least 1
+ * @param height  of the image, at least 1; width * height is at most COW_MLX_MAX_PIXELS
+ * @param detail  0: as the model's folder says. Other values are COW_MLX_EINVAL
+ * @param tokens  receives the number
+ * @retval COW_MLX_EUNSUPPORTED  the model takes no images: "images" of cow_mlx_model_info() says
+ *                               why
+ */
+COW_MLX_API cow_mlx_status cow_mlx_model_media_tokens(cow_mlx_model model, int32_t width,
+                                                      int32_t height, int32_t detail,
+                                                      int32_t* tokens);
 
 /* ---------------------------------------------------------------- Arrays */
 /* An array is a value: nothing changes it. Its calls copy on the calling thread and never stop
@@ -1651,7 +2125,10 @@ typedef struct cow_mlx_value {
 } cow_mlx_value;
 
 typedef struct cow_mlx_program_params {
-  size_t struct_size; /**< there are no options yet */
+  size_t struct_size;
+  const char* fixed; /**< of an ONNX file alone: a JSON object with values of inputs and sizes of
+                          named dimensions that do not change from run to run, such as {"batch": 1,
+                          "shape": [2, 3]}; NULL (default): none */
 } cow_mlx_program_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -1685,6 +2162,31 @@ cow_mlx_program_create(const char* json, size_t length,
                        const cow_mlx_program_params* COW_MLX_NULLABLE params, cow_mlx_program* out);
 
 /**
+ * Load a program from a file.
+ *
+ * - "name.json" is a program as cow_mlx_program_create() takes it. "name.safetensors" beside it, if
+ *   there is one, has values of its parameters.
+ * - "name.onnx" is a network. Its initializers become parameters with values. Operators, types and
+ *   shapes that no program can have are COW_MLX_EUNSUPPORTED, whose details name the operator and
+ *   the node. What shapes depend on must be known: see params.fixed. External data must be in the
+ *   folder of the file. Needs the Python package onnx.
+ *
+ * A run may leave out all parameters that have values. A training begins with them. A derived
+ * program keeps them, except those that it binds or vectorizes.
+ *
+ * @param path  UTF-8; its ending decides
+ * @param out   receives the handle
+ * @retval COW_MLX_EINVAL        also: params.fixed does not fit the file
+ * @retval COW_MLX_ENOENT        there is no such file, or Python lacks the package onnx (reason
+ *                               package_not_found)
+ * @retval COW_MLX_EFORMAT       the file is damaged, or external data is not in its folder
+ * @retval COW_MLX_EUNSUPPORTED  it needs what programs do not have
+ * @since 1.0
+ */
+COW_MLX_API cow_mlx_status cow_mlx_program_load(
+    const char* path, const cow_mlx_program_params* COW_MLX_NULLABLE params, cow_mlx_program* out);
+
+/**
  * Derive a program from another one: its gradient, a version for many rows at a time, or one with
  * bound inputs. A derived program can be derived again, and does not depend on the original.
  *
@@ -1715,7 +2217,8 @@ COW_MLX_API cow_mlx_status cow_mlx_program_derive(cow_mlx_program program, const
  * With params.submit the call returns once the run is accepted. Its outputs can be inputs of other
  * runs at once. cow_mlx_array_wait() returns its status.
  *
- * @param inputs   count values: the program's inputs, then its parameters, in their order
+ * @param inputs   count values: the program's inputs, then its parameters, in their order;
+ *                 parameters with values of a file may all be left out
  * @param outputs  output_count values, as many as the program has; changed only on COW_MLX_OK
  * @retval COW_MLX_EINVAL     also: other dtypes, shapes that do not fit each other, an index out of
  *                            range, a number that is not finite where that is checked, an endless
@@ -1741,6 +2244,7 @@ COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
  * Describe a program as a JSON object: "inputs", "parameters", "outputs", "nodes", "functions" with
  * dtypes and shapes, "dimensions", "derived", "longest_turn" (the longest time in seconds that
  * others waited for a run) and, for given dimensions, "run" with bytes and multiplications.
+ * A parameter also has its "init", and "has_value": whether its values came with a file.
  *
  * @param dimensions  a JSON object with the value of each dimension; may be NULL
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed

@@ -32,6 +32,18 @@ public enum Split: Int32, Sendable, Hashable, CaseIterable {
   case pipeline = 2
 }
 
+/// Formats of quantized weights.
+public enum QuantizedFormat: Int32, Sendable, Hashable, CaseIterable {
+  /// 2, 3, 4, 5, 6 or 8 bits; groups of 32, 64 (default) or 128 numbers with a scale and a bias.
+  case affine = 0
+  /// 4 bits; groups of 32 with a scale.
+  case mxfp4 = 1
+  /// 4 bits; groups of 16 with a scale.
+  case nvfp4 = 2
+  /// 8 bits; groups of 32 with a scale.
+  case mxfp8 = 3
+}
+
 /// What happens when a context is full.
 public enum Overflow: Int32, Sendable, Hashable, CaseIterable {
   /// A longer prompt is COW_MLX_ECONTEXT, a generation ends.
@@ -67,6 +79,8 @@ enum ChatEventKind: Int32, Sendable, Hashable, CaseIterable {
   case toolCall = 3
   /// The last event.
   case end = 4
+  /// Behind thinking that `thinkingTokens` has cut; text is "".
+  case thinkingCut = 5
 }
 
 /// Ways from the vectors of tokens to one of a text.
@@ -77,6 +91,12 @@ public enum Pooling: Int32, Sendable, Hashable, CaseIterable {
   case last = 1
   /// The state of the first token.
   case cls = 2
+  /// The largest value of all in each place.
+  case max = 3
+  /// The mean of all, the state of token n counted n times.
+  case weighted = 4
+  /// As the folder's sentence-transformers files say; else MEAN.
+  case model = 5
 }
 
 /// Kinds of the events of a training.

@@ -2,3 +2,79 @@
 // swift-format-ignore-file
 
 import CCowMLX
+
+extension Model {
+  /// Put a model to sleep.
+  public func sleep() async throws {
+    try await call { (handle) throws(CowMLXError) in
+      try check(api.model_sleep(handle))
+    }
+  }
+
+  /// Make the prompt of an infill.
+  public func infillPrompt(prefix: String, suffix: String) async throws -> [Int32] {
+    try await call { (handle) throws(CowMLXError) in
+      let lowering = Lowering("Model.infillPrompt")
+      defer { withExtendedLifetime(lowering) {} }
+      let suffixText = try lowering.text("suffix", suffix)
+      let tokens = try vector(1024, of: Int32.self) {
+        api.model_infill_prompt(handle, prefix, prefix.utf8.count, suffixText, $0, $1, $2)
+      }
+      return tokens
+    }
+  }
+
+  /// Find the labels of a text, by a model with a classification head (model_info, "tasks" has
+  /// "classify").
+  public func classify(text: String) async throws -> String {
+    try await call { (handle) throws(CowMLXError) in
+      let buffer = try CowMLX.text {
+        api.model_classify(handle, text, text.utf8.count, $0, $1, $2)
+      }
+      return buffer
+    }
+  }
+
+  /// Compute how many tokens an image of a size takes in a prompt of a model, those around it
+  /// included.
+  public func mediaTokens(width: Int32, height: Int32, detail: Int32) async throws -> Int32 {
+    try await call { (handle) throws(CowMLXError) in
+      var tokens = Int32(0)
+      try check(api.model_media_tokens(handle, width, height, detail, &tokens))
+      return tokens
+    }
+  }
+}
+
+extension Context {
+  /// Get the model's logits at chosen positions of given tokens.
+  public func promptLogits(tokens: [Token], positions: [Token]) async throws -> [Float] {
+    try await call { (handle) throws(CowMLXError) in
+      let logits = try vector(1024, of: Float.self) {
+        api.context_prompt_logits(handle, tokens, tokens.count, positions, positions.count, $0, $1, $2)
+      }
+      return logits
+    }
+  }
+
+  /// Get the hidden states of given tokens.
+  public func hiddenStates(tokens: [Token]) async throws -> [Float] {
+    try await call { (handle) throws(CowMLXError) in
+      let states = try vector(1024, of: Float.self) {
+        api.context_hidden_states(handle, tokens, tokens.count, $0, $1, $2)
+      }
+      return states
+    }
+  }
+
+  /// Compute the perplexity of a text.
+  public func perplexity(text: String, window: Int) async throws -> (perplexity: Double, deviation: Double, scored: Int) {
+    try await call { (handle) throws(CowMLXError) in
+      var perplexity = Double(0)
+      var deviation = Double(0)
+      var scored = Int(0)
+      try check(api.context_perplexity(handle, text, text.utf8.count, window, &perplexity, &deviation, &scored))
+      return (perplexity, deviation, scored)
+    }
+  }
+}

@@ -31,6 +31,23 @@ public struct RuntimeParams: Sendable {
   /// "user-interactive", "user-initiated", "utility" or "background"; default: "user-initiated".
   /// Other systems have none.
   public var qualityOfService: String?
+  /// Folder where processed prompts are kept for later processes. It is made if it does not
+  /// exist, for its user alone; several processes may share it. Prompts of 256 tokens or more of
+  /// contexts with `sharePrefix` are written in the background, the last ones by `Runtime.stop`.
+  /// The files contain the prompts (docs/guides/cache.md).
+  public var promptCacheDir: String?
+  /// Bytes that the files in `promptCacheDir` may take; those that were not used for longest are
+  /// removed; at least 1. Default: 4 GiB; default 4294967296.
+  public var promptCacheBytes: Int
+  /// Bytes that the weights of all models may take together; 0: no bound. Before weights are read
+  /// that would pass it, models that were not used for longest are put to sleep, as by
+  /// `Model.sleep`. Those in use stay awake, so the bound may be passed.
+  public var modelMemory: Int
+  /// Folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
+  /// so that models load faster next time; made if it is not there. Entries are bound to the
+  /// contents of their files and checked; files that others may write are not read. Default:
+  /// nothing is kept; never "".
+  public var cacheDir: String?
 
   /// Options with the library's defaults, except those that are given.
   public init(
@@ -41,7 +58,11 @@ public struct RuntimeParams: Sendable {
     logLevel: LogLevel = .info,
     threads: Int = 0,
     wiredLimit: Int = -1,
-    qualityOfService: String? = nil
+    qualityOfService: String? = nil,
+    promptCacheDir: String? = nil,
+    promptCacheBytes: Int = 4294967296,
+    modelMemory: Int = 0,
+    cacheDir: String? = nil
   ) {
     self.pythonHome = pythonHome
     self.device = device
@@ -51,6 +72,10 @@ public struct RuntimeParams: Sendable {
     self.threads = threads
     self.wiredLimit = wiredLimit
     self.qualityOfService = qualityOfService
+    self.promptCacheDir = promptCacheDir
+    self.promptCacheBytes = promptCacheBytes
+    self.modelMemory = modelMemory
+    self.cacheDir = cacheDir
   }
 }
 
@@ -70,6 +95,10 @@ extension RuntimeParams {
     raw.threads = try lowering.number("threads", threads)
     raw.wired_limit = try lowering.number("wiredLimit", wiredLimit)
     raw.quality_of_service = try lowering.text("qualityOfService", qualityOfService)
+    raw.prompt_cache_dir = try lowering.text("promptCacheDir", promptCacheDir)
+    raw.prompt_cache_bytes = try lowering.number("promptCacheBytes", promptCacheBytes)
+    raw.model_memory = try lowering.number("modelMemory", modelMemory)
+    raw.cache_dir = try lowering.text("cacheDir", cacheDir)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
   }
@@ -83,8 +112,8 @@ public struct ModelParams: Sendable {
   public var lazy: Bool
   /// Let Python code in the model folder run. Off by default.
   public var trustRemoteCode: Bool
-  /// Size of the store of processed prompts that the model's contexts share; 0: none; default 256
-  /// MiB.
+  /// Size of the store of processed prompts, and of states inside them, that the model's contexts
+  /// share; those that were not used for longest are dropped; 0: none; default 256 MiB.
   public var prefixCacheBytes: Int
   /// One of ``Activations``; default DEFAULT.
   public var activations: Activations
@@ -100,6 +129,17 @@ public struct ModelParams: Sendable {
   /// Time after which a silent machine is lost, or two machines that do not reach each other;
   /// 2000 at least during a load; at least 100; default 5000.
   public var silenceTimeoutMs: Int
+  /// Bits of a weight after the load, a number of `quantizeMode`; 0 (default): the weights stay
+  /// as they are.
+  public var quantizeBits: Int
+  /// Numbers that share a scale; 0: as `quantizeMode` has them.
+  public var quantizeGroup: Int
+  /// One of ``QuantizedFormat``; default AFFINE.
+  public var quantizeMode: QuantizedFormat
+  /// Bytes of images and of their embeddings that the model keeps for later prompts; those that
+  /// were not used for longest are dropped, but for the last one and those of contexts; default
+  /// 64 MiB.
+  public var mediaCache: Int
 
   /// Options with the library's defaults, except those that are given.
   public init(
@@ -112,7 +152,11 @@ public struct ModelParams: Sendable {
     secretPath: String? = nil,
     split: Split = .auto,
     connectTimeoutMs: Int = 60000,
-    silenceTimeoutMs: Int = 5000
+    silenceTimeoutMs: Int = 5000,
+    quantizeBits: Int = 0,
+    quantizeGroup: Int = 0,
+    quantizeMode: QuantizedFormat = .affine,
+    mediaCache: Int = 67108864
   ) {
     self.adapterPath = adapterPath
     self.lazy = lazy
@@ -124,6 +168,10 @@ public struct ModelParams: Sendable {
     self.split = split
     self.connectTimeoutMs = connectTimeoutMs
     self.silenceTimeoutMs = silenceTimeoutMs
+    self.quantizeBits = quantizeBits
+    self.quantizeGroup = quantizeGroup
+    self.quantizeMode = quantizeMode
+    self.mediaCache = mediaCache
   }
 }
 
@@ -145,6 +193,10 @@ extension ModelParams {
     raw.split = split.rawValue
     raw.connect_timeout_ms = try lowering.number("connectTimeoutMs", connectTimeoutMs)
     raw.silence_timeout_ms = try lowering.number("silenceTimeoutMs", silenceTimeoutMs)
+    raw.quantize_bits = try lowering.number("quantizeBits", quantizeBits)
+    raw.quantize_group = try lowering.number("quantizeGroup", quantizeGroup)
+    raw.quantize_mode = quantizeMode.rawValue
+    raw.media_cache = try lowering.number("mediaCache", mediaCache)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
   }
@@ -155,7 +207,8 @@ public struct ContextParams: Sendable {
   /// Tokens the context may hold; 0: the model's context length.
   public var maxTokens: Int
   /// 0: keys and values in the model's type; 4 or 8: quantized, where model_info says that the
-  /// cache can "quantise"; only contexts with the same bits and group size share a batch.
+  /// cache can "quantise", but for layers with a sliding window; only contexts with the same bits
+  /// and group size share a batch.
   public var kvBits: Int
   /// Values that share a scale: 32, 64 or 128; 0: 64, or 32 where a head is not a multiple of 64
   /// wide.
@@ -171,6 +224,10 @@ public struct ContextParams: Sendable {
   /// Reuse processed prompts of the model's other contexts, and share those of this one; default
   /// true.
   public var sharePrefix: Bool
+  /// With `sharePrefix`, where the cache cannot drop tokens in place: tokens of a prompt between
+  /// states that are kept for later prompts, besides those at the borders of messages of a prompt
+  /// of `Context.chat` or `Model.chatPrompt`. 32 or more; 0: only at these; default 1024.
+  public var checkpointInterval: Int
 
   /// Options with the library's defaults, except those that are given.
   public init(
@@ -181,7 +238,8 @@ public struct ContextParams: Sendable {
     priority: Int = 0,
     overflow: Overflow = .stop,
     keepTokens: Int = 0,
-    sharePrefix: Bool = true
+    sharePrefix: Bool = true,
+    checkpointInterval: Int = 1024
   ) {
     self.maxTokens = maxTokens
     self.kvBits = kvBits
@@ -191,6 +249,7 @@ public struct ContextParams: Sendable {
     self.overflow = overflow
     self.keepTokens = keepTokens
     self.sharePrefix = sharePrefix
+    self.checkpointInterval = checkpointInterval
   }
 }
 
@@ -210,6 +269,7 @@ extension ContextParams {
     raw.overflow = overflow.rawValue
     raw.keep_tokens = try lowering.size("keepTokens", keepTokens)
     raw.share_prefix = sharePrefix
+    raw.checkpoint_interval = try lowering.size("checkpointInterval", checkpointInterval)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
   }
@@ -287,6 +347,24 @@ public struct GenerationParams: Sendable {
   public var dynatempRange: Float
   /// Exponent of the entropy's share of its maximum, above 0; default 1.
   public var dynatempExponent: Float
+  /// Tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the
+  /// tokens of `thinkingEndText` are generated, whatever the model would say, and the answer
+  /// follows. Thinking is the text between the model's markers; the prompt may have opened it.
+  /// COW_MLX_EUNSUPPORTED for a model without markers, and with a grammar outside of a chat,
+  /// unless that has triggers; default -1.
+  public var thinkingTokens: Int
+  /// Closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
+  /// Only whitespace may stand behind the marker. Default: the marker alone.
+  public var thinkingEndText: String?
+  /// Texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
+  /// and the generation ends with the match. Outside of a model's thinking, in a chat. The first
+  /// that is generated counts. Tokens that would continue behind one are not allowed.
+  public var grammarTriggers: [String]
+  /// 1: drafts come from the model's own head for the token behind the next (multi-token
+  /// prediction), `draftTokens` of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3,
+  /// GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is
+  /// not batched. 0 (default): off.
+  public var draftHeads: Int
   /// Added to the logits of tokens, by token; `-.infinity` forbids one, unless a grammar allows
   /// no other.
   public var bias: [Int32: Float]
@@ -327,6 +405,10 @@ public struct GenerationParams: Sendable {
     mirostatEta: Float = 0.1,
     dynatempRange: Float = 0,
     dynatempExponent: Float = 1,
+    thinkingTokens: Int = -1,
+    thinkingEndText: String? = nil,
+    grammarTriggers: [String] = [],
+    draftHeads: Int = 0,
     bias: [Int32: Float] = [:],
     grammar: Grammar? = nil,
     draft: Model? = nil
@@ -361,6 +443,10 @@ public struct GenerationParams: Sendable {
     self.mirostatEta = mirostatEta
     self.dynatempRange = dynatempRange
     self.dynatempExponent = dynatempExponent
+    self.thinkingTokens = thinkingTokens
+    self.thinkingEndText = thinkingEndText
+    self.grammarTriggers = grammarTriggers
+    self.draftHeads = draftHeads
     self.bias = bias
     self.grammar = grammar
     self.draft = draft
@@ -405,6 +491,10 @@ extension GenerationParams {
     raw.mirostat_eta = mirostatEta
     raw.dynatemp_range = dynatempRange
     raw.dynatemp_exponent = dynatempExponent
+    raw.thinking_tokens = try lowering.number("thinkingTokens", thinkingTokens)
+    raw.thinking_end_text = try lowering.text("thinkingEndText", thinkingEndText)
+    (raw.grammar_triggers, raw.grammar_trigger_count) = try lowering.texts("grammarTriggers", grammarTriggers)
+    raw.draft_heads = try lowering.number("draftHeads", draftHeads)
     try lowerOwn(&raw, lowering)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
@@ -413,7 +503,7 @@ extension GenerationParams {
 
 /// Options of embeddings.
 public struct EmbedParams: Sendable {
-  /// One of ``Pooling``; default MEAN.
+  /// One of ``Pooling``; default MODEL.
   public var pooling: Pooling
   /// To length 1 (L2); default true.
   public var normalize: Bool
@@ -421,18 +511,42 @@ public struct EmbedParams: Sendable {
   public var addSpecial: Bool
   /// Tokens processed at a time, padding included; default 2048.
   public var batchTokens: Int
+  /// Text in front of every text; default: as `promptName` says.
+  public var prompt: String?
+  /// The name of a prompt in the folder, such as "query"; default: the one that the folder names,
+  /// if it does.
+  public var promptName: String?
+  /// Tokens of a text, which is cut at its end; 0 (default): nothing is cut, and a text that is
+  /// too long is refused.
+  public var maxTokens: Int
+  /// The first values of a vector that are kept, before it is normalized, for models that are
+  /// trained for it (Matryoshka); 0 (default): the folder's truncate_dim, or all.
+  public var truncateDims: Int
+  /// Vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind its
+  /// last token. A text may have no more tokens. Encoders alone; 0 (default): one vector.
+  public var tokenVectors: Int
 
   /// Options with the library's defaults, except those that are given.
   public init(
-    pooling: Pooling = .mean,
+    pooling: Pooling = .model,
     normalize: Bool = true,
     addSpecial: Bool = true,
-    batchTokens: Int = 2048
+    batchTokens: Int = 2048,
+    prompt: String? = nil,
+    promptName: String? = nil,
+    maxTokens: Int = 0,
+    truncateDims: Int = 0,
+    tokenVectors: Int = 0
   ) {
     self.pooling = pooling
     self.normalize = normalize
     self.addSpecial = addSpecial
     self.batchTokens = batchTokens
+    self.prompt = prompt
+    self.promptName = promptName
+    self.maxTokens = maxTokens
+    self.truncateDims = truncateDims
+    self.tokenVectors = tokenVectors
   }
 }
 
@@ -448,6 +562,11 @@ extension EmbedParams {
     raw.normalize = normalize
     raw.add_special = addSpecial
     raw.batch_tokens = try lowering.size("batchTokens", batchTokens)
+    raw.prompt = try lowering.text("prompt", prompt)
+    raw.prompt_name = try lowering.text("promptName", promptName)
+    raw.max_tokens = try lowering.size("maxTokens", maxTokens)
+    raw.truncate_dims = try lowering.size("truncateDims", truncateDims)
+    raw.token_vectors = try lowering.size("tokenVectors", tokenVectors)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
   }
@@ -513,6 +632,34 @@ extension RankParams {
     raw.truncate = truncate
     raw.max_tokens = try lowering.size("maxTokens", maxTokens)
     raw.batch_tokens = try lowering.size("batchTokens", batchTokens)
+    defer { withExtendedLifetime(lowering) {} }
+    return try body(&raw)
+  }
+}
+
+/// Options of a program.
+public struct ProgramParams: Sendable {
+  /// Of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+  /// that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; default: none.
+  public var fixed: String?
+
+  /// Options with the library's defaults, except those that are given.
+  public init(
+    fixed: String? = nil
+  ) {
+    self.fixed = fixed
+  }
+}
+
+extension ProgramParams {
+  /// Makes a call with C's struct, whose pointers live as long as the call.
+  func withRaw<R>(
+    _ body: (inout cow_mlx_program_params) throws(CowMLXError) -> R
+  ) throws(CowMLXError) -> R {
+    let lowering = Lowering("ProgramParams")
+    var raw = cow_mlx_program_params()
+    api.program_params_init(&raw, MemoryLayout<cow_mlx_program_params>.size)
+    raw.fixed = try lowering.text("fixed", fixed)
     defer { withExtendedLifetime(lowering) {} }
     return try body(&raw)
   }

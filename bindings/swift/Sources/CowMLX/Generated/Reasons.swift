@@ -53,6 +53,9 @@ extension CowMLXError.Reason {
   /// The model is still being loaded.
   public static let modelLoading = Self(rawValue: "model_loading")
 
+  /// Another call is running on the model, or something of it is open.
+  public static let modelBusy = Self(rawValue: "model_busy")
+
   /// Another call is running on the training.
   public static let trainingBusy = Self(rawValue: "training_busy")
 

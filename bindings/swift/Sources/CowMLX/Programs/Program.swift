@@ -33,6 +33,21 @@ public final class Program: Sendable {
     self.init(raw: raw, on: runtime)
   }
 
+  /// Loads the program of a file; `fixed` has values of inputs and sizes of dimensions of an ONNX file.
+  public static func load(
+    _ path: String, fixed: JSONValue = [:], on runtime: Runtime
+  ) throws(CowMLXError) -> Program {
+    Program(raw: try loaded(path, fixed), on: runtime)
+  }
+
+  /// Loads the program of a file, on another thread.
+  public static func load(
+    _ path: String, fixed: JSONValue = [:], on runtime: Runtime
+  ) async throws(CowMLXError) -> Program {
+    let raw = try await blocking { () throws(CowMLXError) in try loaded(path, fixed) }
+    return Program(raw: raw, on: runtime)
+  }
+
   /// Creates the program that a closure writes.
   public convenience init(
     on runtime: Runtime, _ write: (ProgramBuilder) -> Void
@@ -262,6 +277,14 @@ public final class Program: Sendable {
 private func created(_ json: String) throws(CowMLXError) -> Int32 {
   var raw: Int32 = 0
   try check(api.program_create(json, json.utf8.count, nil, &raw))
+  return raw
+}
+
+private func loaded(_ path: String, _ fixed: JSONValue) throws(CowMLXError) -> Int32 {
+  var raw: Int32 = 0
+  try ProgramParams(fixed: fixed.description).withRaw { (params) throws(CowMLXError) in
+    try check(api.program_load(path, &params, &raw))
+  }
   return raw
 }
 

@@ -41,7 +41,7 @@ do {
       switch event {
       case .text(let text): write(text)
       case .toolCall(let call): write("[\(call.name) \(call.arguments)]\n")
-      case .reasoning, .end: break
+      case .reasoning, .thinkingCut, .end: break
       }
     }
     write("\n")

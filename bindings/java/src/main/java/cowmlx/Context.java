@@ -160,4 +160,27 @@ public final class Context extends ContextMethods {
       return found;
     }
   }
+
+  /**
+   * The log probability of each token given those before it, behind those that the context holds: a
+   * row of the token itself and of the most probable ones. Behind an empty context the first token
+   * has none: NaN.
+   */
+  public List<List<Candidate>> promptLogprobs(int[] tokens, int top) {
+    try (Arena arena = new Arena()) {
+      Memory given = arena.copy(Given.given(tokens, "tokens")), length = arena.allocate(8);
+      CowMlxException.check(Api.get().cow_mlx_context_prompt_logprobs(
+          handle(), given, tokens.length, top, null, null, 0, length));
+      long size = length.getLong(0);
+      Memory ids = arena.allocate(4 * size), values = arena.allocate(4 * size);
+      CowMlxException.check(Api.get().cow_mlx_context_prompt_logprobs(
+          handle(), given, tokens.length, top, ids, values, size, length));
+      List<List<Candidate>> rows = new ArrayList<>();
+      for (int i = 0; i < size; i++) {
+        if (i % (1 + top) == 0) rows.add(new ArrayList<>());
+        rows.get(rows.size() - 1).add(new Candidate(ids.getInt(4L * i), values.getFloat(4L * i)));
+      }
+      return rows;
+    }
+  }
 }

@@ -158,6 +158,12 @@ final class Given {
     return object.handle();
   }
 
+  /** The same of an array, whose numbers are longer. */
+  static long open(NDArray array, String name) {
+    open((Handle) array, name);
+    return array.number();
+  }
+
   /** The public method that the host has called; "" on a thread of the library's own. */
   static String operation() {
     return WALKER.walk(Given::outermost);

@@ -3,6 +3,8 @@ package cowmlx;
 import com.sun.jna.Callback;
 import com.sun.jna.CallbackReference;
 import com.sun.jna.Pointer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
@@ -23,6 +25,14 @@ public final class Listener implements AutoCloseable {
   /** How a prompt advances; false cancels the call. */
   public interface Prompt {
     boolean advance(long processed, long total);
+  }
+
+  /**
+   * Changes the logits of every token of the vocabulary in place, behind all tokens of the
+   * context; false cancels the call. The buffer is valid during the call.
+   */
+  public interface Logits {
+    boolean change(int[] tokens, FloatBuffer logits);
   }
 
   /** Hears pieces as they are generated; false cancels the call. */
@@ -55,7 +65,7 @@ public final class Listener implements AutoCloseable {
     void log(LogLevel level, String message);
   }
 
-  enum Kind { LOG, PROGRESS, PROMPT, TEXT, EVENT, TRAINING, BATCH }
+  enum Kind { LOG, PROGRESS, PROMPT, LOGITS, TEXT, EVENT, TRAINING, BATCH }
 
   private static final Map<Long, Listener> LISTENERS = new ConcurrentHashMap<>();
   private static final AtomicLong LAST = new AtomicLong();
@@ -69,6 +79,11 @@ public final class Listener implements AutoCloseable {
               progress -> progress.advance(fraction, Arena.text(stage, -1))),
       Kind.PROMPT, (CowMlx.PromptFn) (processed, total, user) ->
           answer(user, Kind.PROMPT, Prompt.class, prompt -> prompt.advance(processed, total)),
+      Kind.LOGITS, (CowMlx.LogitsFn) (tokens, count, logits, vocabulary, user) ->
+          answer(user, Kind.LOGITS, Logits.class, on -> on.change(
+              tokens.getIntArray(0, (int) count),
+              logits.getByteBuffer(0, 4 * vocabulary).order(ByteOrder.nativeOrder())
+                  .asFloatBuffer())),
       Kind.TEXT, (CowMlx.TextFn) (text, length, user) ->
           answer(user, Kind.TEXT, Text.class, on -> on.hear(Arena.text(text, (int) length))),
       Kind.EVENT, (CowMlx.EventFn) (event, user) ->

@@ -18,8 +18,13 @@ public final class Program extends ProgramMethods {
   public static Program of(String json) {
     byte[] utf8 = Arena.utf8(json, "json");
     return new Program(Arena.opened((arena, out) -> Api.get().cow_mlx_program_create(
-        arena.copy(utf8), utf8.length, Params.lower(arena, null, null, new ProgramParams()),
-        out)));
+        arena.copy(utf8), utf8.length, null, out)));
+  }
+
+  /** Makes the program of a file: see cow_mlx_program_load(); params may be null. */
+  public static Program load(String path, ProgramParams params) {
+    return new Program(Arena.opened((arena, out) -> Api.get().cow_mlx_program_load(
+        arena.string(path, "path"), Params.lower(arena, null, null, params), out)));
   }
 
   /** See cow_mlx_program_info(); dimensions may be empty. */
