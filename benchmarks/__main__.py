@@ -1,7 +1,8 @@
 """Runs the benchmarks, or the named ones: ``python -m benchmarks [--large] [NAME ...]``.
 
-Every benchmark prints a table and writes ``benchmarks/results/<name>.json``, the source of the
-tables in docs/guides/performance.md and README.md; ``--tables`` writes these again and measures
+Every benchmark prints a table and writes ``benchmarks/results/<make>/<name>.json``, where the
+make is the processor's: intel, amd, apple, or its architecture. They are the source of the tables
+in docs/guides/performance.md and README.md; ``--tables`` writes these again and measures
 nothing. Each is a function marked ``@benchmark``. ``peers``, which builds llama.cpp, runs only if
 it is named, and has its own options.
 """

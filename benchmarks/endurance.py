@@ -1,8 +1,9 @@
 """Everything at once for as long as asked: ``python -m benchmarks.endurance SECONDS [SEED]``.
 
 The host of tests/engine/faults/test_soak.py: threads, contexts and models, whose streams must all
-be what the same task gives alone. It measures nothing, so it is not one of the benchmarks; it ends
-with what went wrong, or with how often each kind of work was done.
+be what the same task gives alone. With ``--refusals`` that of test_endurance.py: memory and threads
+are refused at random, in a control group if one can be made. It measures nothing, so it is not one
+of the benchmarks; it ends with what went wrong, or with how often each kind of work was done.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.endurance", description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("--refusals", action="store_true")
     arguments = parser.parse_args()
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    if arguments.refusals:
+        chosen = [str(arguments.seconds), str(arguments.seed)]
+        settings = ("COWMLX_ENDURANCE_SECONDS", "COWMLX_ENDURANCE_SEED")
+        environment |= dict(zip(settings, chosen, strict=True))
+        test = "tests/engine/faults/test_endurance.py"
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "long", "-p", "no:cacheprovider"]
+        return subprocess.run([*command, test], cwd=ROOT, env=environment).returncode
     with tempfile.TemporaryDirectory() as folder:
         tiny = os.path.join(folder, "tiny")
         os.mkdir(tiny)

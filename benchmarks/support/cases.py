@@ -9,12 +9,14 @@ import platform
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.support.paths import INCLUDE, RESULTS
 
 PACKAGES = ("mlx", "mlx-lm", "tokenizers", "transformers")
+MAKES = ("intel", "amd", "apple")  # in the names of their processors
 
 Row = dict[str, Any]
 Benchmark = Callable[[bool], list[Row]]
@@ -48,9 +50,16 @@ def publish(name: str, summary: str, rows: list[Row]) -> None:
     """Print the rows of a benchmark and write them to its JSON file."""
     print(f"\n{name}: {summary}")
     print_table([{key: value for key, value in row.items() if not _is_raw(value)} for row in rows])
-    RESULTS.mkdir(exist_ok=True)
+    folder = own_results()
+    folder.mkdir(exist_ok=True)
     report = {"benchmark": name, "summary": summary, **conditions(), "rows": rows}
-    (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+def own_results() -> Path:
+    """The folder for results of this make of processor; those of others stay."""
+    name = cpu().lower()
+    return RESULTS / next((make for make in MAKES if make in name), platform.machine().lower())
 
 
 def conditions() -> Row:

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include"
 HOSTS = ROOT / "benchmarks" / "hosts"
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"  # a folder for each make of processor
 BUILD = ROOT / "build" / "benchmarks"  # compiled hosts, random models
 CALF = ROOT / "models" / "calf"
 LIBRARY = (

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.support.paths import RESULTS
+from benchmarks.support.cases import own_results
 
 # Column of throughput.json, and what a reader calls it.
 WAYS = {
@@ -20,7 +20,7 @@ WAYS = {
 
 def draw_throughput() -> None:
     """Draw ``throughput.png`` and ``latency.png`` from the results of "throughput"."""
-    report = json.loads((RESULTS / "throughput.json").read_text())
+    report = json.loads((own_results() / "throughput.json").read_text())
     rows = [row for row in report["rows"] if row["model"] == report["rows"][0]["model"]]
     contexts = [row["contexts"] for row in rows]
     lines = {label: [row[way] for row in rows] for way, label in WAYS.items()}
@@ -37,7 +37,7 @@ def draw_throughput() -> None:
 
 def draw_long_context() -> None:
     """Draw ``long_context.png`` from the results of "long_context"."""
-    rows = json.loads((RESULTS / "long_context.json").read_text())["rows"]
+    rows = json.loads((own_results() / "long_context.json").read_text())["rows"]
     _picture(
         "long_context",
         "tokens that the context holds",
@@ -75,4 +75,4 @@ def _picture(
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(RESULTS / f"{name}.png", dpi=110)
+    figure.savefig(own_results() / f"{name}.png", dpi=110)

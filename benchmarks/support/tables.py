@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.support.paths import RESULTS, ROOT
@@ -14,6 +15,8 @@ KERNELS_BEGIN, KERNELS_END = "<!-- kernels:begin -->\n", "<!-- kernels:end -->"
 FIRST_BEGIN, FIRST_END = "<!-- first-answer:begin -->\n", "<!-- first-answer:end -->"
 INSTALLING = ROOT / "docs/getting-started/install.md"
 PAGE = ROOT / "docs/guides/performance.md"
+# The make of processor whose results are all there; of others, pages show peers and kernels.
+MAKE = "intel"
 START = "process start to first token, ms"
 
 
@@ -23,9 +26,9 @@ def pages() -> dict[Any, str]:
     fresh = {}
     for path, text in shown.items():
         fresh[path] = _replaced(path.read_text(), BEGIN, END, text)
-    fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, _peers_table(_rows("peers")))
-    table = _roofline_table(_rows("roofline"))
-    fresh[PAGE] = _replaced(fresh[PAGE], KERNELS_BEGIN, KERNELS_END, table)
+    fresh[PAGE] = _replaced(fresh[PAGE], PEERS_BEGIN, PEERS_END, _each_make("peers", _peers_table))
+    kernels = _each_make("roofline", _roofline_table)
+    fresh[PAGE] = _replaced(fresh[PAGE], KERNELS_BEGIN, KERNELS_END, kernels)
     answers = _first_answer_table(_report("first_answer"))
     fresh[INSTALLING] = _replaced(INSTALLING.read_text(), FIRST_BEGIN, FIRST_END, answers)
     return fresh
@@ -235,9 +238,9 @@ def all_numbers() -> str:
             HEAD,
             *map(str, lines()),
             "",
-            "![tokens/s over contexts](../../benchmarks/results/throughput.png)",
+            f"![tokens/s over contexts](../../benchmarks/results/{MAKE}/throughput.png)",
             "",
-            "![tokens/s over context length](../../benchmarks/results/long_context.png)",
+            f"![tokens/s over context length](../../benchmarks/results/{MAKE}/long_context.png)",
             "",
         ]
     )
@@ -258,7 +261,7 @@ def ten_numbers() -> str:
             HEAD,
             *map(str, chosen),
             "",
-            "![tokens/s over contexts](benchmarks/results/throughput.png)",
+            f"![tokens/s over contexts](benchmarks/results/{MAKE}/throughput.png)",
             "",
         ]
     )
@@ -272,12 +275,21 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
-def _report(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+def _report(name: str, folder: Path = RESULTS / MAKE) -> dict[str, Any]:
+    return json.loads((folder / f"{name}.json").read_text())
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    return _report(name)["rows"] if (RESULTS / f"{name}.json").exists() else []
+    return _report(name)["rows"] if (RESULTS / MAKE / f"{name}.json").exists() else []
+
+
+def _each_make(name: str, table: Callable[[list[dict[str, Any]]], str]) -> str:
+    """A table for each make of processor that has results of a benchmark."""
+    shown = []
+    for path in sorted(RESULTS.glob(f"*/{name}.json")):
+        report = _report(name, path.parent)
+        shown.append(f"{_machine(report)}:\n\n{table(report['rows'])}")
+    return "\n".join(shown)
 
 
 def _first_answer_table(report: dict[str, Any]) -> str:
