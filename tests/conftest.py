@@ -15,6 +15,17 @@ settings.register_profile("search", derandomize=False, database=None, print_blob
 settings.load_profile("same")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run the tests that share a fixture of their file, so that it is made once."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+            continue
+        made = item._fixtureinfo.name2fixturedefs
+        if any(each.scope == "module" for name in item.fixturenames for each in made.get(name, ())):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def lib() -> Iterator[Library]:
     """The library, its runtime started once for all tests of the process."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from ctypes import byref, c_int64
+from ctypes import byref, c_int32, c_int64
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from support import tiny_adapters
+from support import fillers, tiny_adapters, tiny_encoders, tiny_vision_models
 from support.arguments import PROGRAM, PROMPT, TRAINABLE, Call, tensor
 from support.c_programs import Programs
 from support.library import Library
@@ -43,8 +43,29 @@ def paths(lib: Library, calf: int, tmp_path_factory) -> dict[str, Path]:
     }
 
 
+@pytest.fixture(scope="session")
+def filler(lib: Library, tmp_path_factory) -> int:
+    """A model with tokens for infill, which calf has none of."""
+    return lib.load(fillers.make(tmp_path_factory.mktemp("filler")))
+
+
+@pytest.fixture(scope="session")
+def classifier(lib: Library, tmp_path_factory) -> int:
+    """A model with a head for labels."""
+    folder = tmp_path_factory.mktemp("classifier")
+    return lib.load(tiny_encoders.make(folder, "bert", "SequenceClassification"))
+
+
+@pytest.fixture(scope="session")
+def seer(lib: Library, tmp_path_factory) -> int:
+    """A model that takes images."""
+    return lib.load(tiny_vision_models.make(tmp_path_factory.mktemp("vision")))
+
+
 @pytest.fixture
-def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
+def call_of(
+    lib: Library, calf: int, filler: int, classifier: int, seer: int, paths
+) -> Iterator[Callable[[str], Call]]:
     """Makes a call of a function, on a context whose generation has given a piece."""
     context = lib.context(calf)
     lib.begin(context, PROMPT, max_tokens=32, logprobs=2)
@@ -53,6 +74,8 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     array = c_int64()
     lib.check(lib.c.cow_mlx_array_create(byref(tensor()), byref(array)))
 
+    media = c_int32()
+    lib.check(lib.c.cow_mlx_media_from_pixels(b"a", 1, 1, 1, 1, byref(media)))
     program, trainable = (Programs(lib).create(text) for text in (PROGRAM, TRAINABLE))
     trainings = Trainings(lib)
     training = trainings.create(trainable)
@@ -61,7 +84,13 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
 
     def call_of(function: str) -> Call:
         handles = {"model": calf, "context": context, "array": array.value, "program": program}
-        handles["training"] = training
+        handles |= {"training": training, "media": media.value}
+        if function == "cow_mlx_model_infill_prompt":
+            handles["model"] = filler
+        if function == "cow_mlx_model_classify":
+            handles["model"] = classifier
+        if function == "cow_mlx_model_media_tokens":
+            handles["model"] = seer
         if function == "cow_mlx_training_create":
             handles["program"] = trainable
         if function in OF_MODELS:
@@ -73,6 +102,9 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
             handles["adapter"] = adapters[-1]
         if function == "cow_mlx_context_next_event":
             Call(lib, "cow_mlx_context_chat_async", handles)()
+        if function == "cow_mlx_media_free":
+            lib.check(lib.c.cow_mlx_media_from_pixels(b"a", 1, 1, 1, 1, byref(media)))
+            handles["media"] = media.value
         if "arrays" in names:
             handles["array"] = array.value
         if "checkpoint" in names:
@@ -82,6 +114,7 @@ def call_of(lib: Library, calf: int, paths) -> Iterator[Callable[[str], Call]]:
     yield call_of
     lib.c.cow_mlx_context_free(context)
     lib.c.cow_mlx_array_free(array)
+    lib.c.cow_mlx_media_free(media)
     for handle in (training, *of_models):
         lib.c.cow_mlx_training_free(handle)
     for handle in (program, trainable):

@@ -11,7 +11,7 @@ import pytest
 from support.compiler import require, run
 from support.paths import LIBRARY, ROOT
 
-GENERATION, CONTEXT = "} cow_mlx_generation_params;", "} cow_mlx_context_params;"
+GENERATION, PIECE = "} cow_mlx_generation_params;", "} cow_mlx_piece;"
 VERSION = "COW_MLX_API uint32_t cow_mlx_abi_version(void);"
 NAME = "cow_mlx_status_name(cow_mlx_status status)"
 
@@ -102,7 +102,7 @@ def test_struct_with_its_size_may_grow_at_its_end(after, struct):
     "edits",
     [
         pytest.param([("float top_p ", "uint64_t more; float top_p ")], id="in the middle"),
-        pytest.param([(CONTEXT, f"bool more; {CONTEXT}")], id="in its padding"),
+        pytest.param([(PIECE, f"int32_t more; {PIECE}")], id="in its padding"),
         pytest.param([("} cow_mlx_text;", "size_t more; } cow_mlx_text;")], id="without a size"),
     ],
 )

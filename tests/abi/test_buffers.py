@@ -12,7 +12,7 @@ from support.outputs import Buffer
 from support.signatures import COMPAT, EBUFFER, OK
 
 SIZED = [f for f, _ in parameters(lambda name, _: name == "capacity") if f not in COMPAT]
-SIZES = ("length", "count", "dims", "rank", "labels")
+SIZES = ("length", "needed", "count", "dims", "rank", "labels")
 QUERIED = [function for function in SIZED if function != "cow_mlx_context_next"]
 
 

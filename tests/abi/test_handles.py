@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from ctypes import byref, c_int64
+from ctypes import byref, c_int32, c_int64
 
 import pytest
 from support import details
@@ -29,6 +29,8 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
     for array in arrays:
         lib.check(lib.c.cow_mlx_array_create(byref(tensor()), byref(array)))
     lib.check(lib.c.cow_mlx_array_free(arrays[1]))
+    media = c_int32()
+    lib.check(lib.c.cow_mlx_media_from_pixels(b"a", 1, 1, 1, 1, byref(media)))
     opened = {
         "model": calf,
         "context": context,
@@ -37,6 +39,7 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
         "array": arrays[0].value,
         "program": Programs(lib).create(PROGRAM),
         "training": Trainings(lib).create(TRAINABLE),
+        "media": media.value,
     }
     freed = [lib.context(calf), lib.load_adapter(calf, paths["cow_mlx_adapter_load"])]
     freed.append(lib.checkpoint(freed[0]))
@@ -44,7 +47,7 @@ def foreign(lib: Library, calf: int, paths) -> dict[str, list[int]]:
     lib.free_adapter(freed[1])
     lib.free(freed[0])
     source = random.Random(7)
-    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, *freed, -freed[0], freed[0] + (3 << 28)]
+    values = [0, -1, 1, INT32_MAX, -INT32_MAX - 1, *freed, -freed[0], freed[0] - (2 << 28)]
     values += [handle + (1 << 16) for handle in opened.values()]
     values += [context + 1, 5 << 28]
     values += [source.randint(-INT32_MAX - 1, INT32_MAX) for _ in range(32)]

@@ -16,6 +16,7 @@ VALUES = {
     "cow_mlx_model_info": {
         *("light", "mlx-lm", "in_place", "recomputed", "no"),
         *("tensor", "pipeline", "local", "ready", "lost", "ended"),
+        *("generate", "embed", "classify"),
     },
     "cow_mlx_model_inspect": {"status", "message", "reason", "details"},  # of a problem
     "cow_mlx_context_info": {"ECANCELED", "canceled"},
@@ -46,10 +47,16 @@ def keys_of(function: str, value: dict) -> set[str]:
     return keys
 
 
-# Keys of values that calf, or a context without a failure, has none of.
+# Keys of values that a runtime without cached files, calf, or a context without a failure has none
+# of.
 ABSENT = {
+    "cow_mlx_runtime_info": {"path", "folder", "files", "bytes", "written", "found"},
     "cow_mlx_context_info": {"status", "message", "reason", "details"},
-    "cow_mlx_model_info": {"rank", "address", "state", "error"},
+    "cow_mlx_model_info": {
+        *("rank", "address", "state", "error"),
+        *("pooling", "normalized", "prompts", "default_prompt", "max_tokens", "truncate_dims"),
+        *("width", "height", "tokens", "max_pixels"),
+    },
 }
 
 

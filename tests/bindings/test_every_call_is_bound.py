@@ -22,9 +22,15 @@ NAMED = "the enum Status has the names"
 DLPACK = {"array_from_dlpack": NO_DLPACK, "array_to_dlpack": NO_DLPACK}
 # Generated files that declare all calls and make none.
 DECLARING = ("CowMlx.java", "declarations.js", "functions.go")
-SWIFT = {
-    "program_params_init": "there are no options yet, and NULL stands for them",
-    **dict.fromkeys(emit_swift_methods.LEFT_OUT, "the call that returns at once is made"),
+SWIFT = dict.fromkeys(emit_swift_methods.LEFT_OUT, "the call that returns at once is made")
+ELIXIR = {
+    **dict.fromkeys(
+        ("model_load", "context_generate", "context_chat"),
+        "the call that returns at once is made",
+    ),
+    **dict.fromkeys(("array_read", "array_view"), "a binary is a DLPack tensor's memory"),
+    "array_from_dlpack": NO_DLPACK,
+    "status_name": "statuses are atoms",
 }
 JAVA = {"status_name": NAMED, **DLPACK}
 
@@ -107,6 +113,7 @@ ALL = [
         {"status_name": "the map statusNames has the names", **DLPACK},
     ),
     Binding("java", ("src/*/java/cowmlx/*.java",), by_its_name, JAVA),
+    Binding("elixir", ("c_src/*.c", "c_src/tables/calls.c"), by_its_member, ELIXIR),
     Binding("node", ("lib/*.js", "lib/generated/*.js"), by_a_text, DLPACK),
 ]
 

@@ -107,7 +107,7 @@ def test_is_small(bundle):
     told = manifest.read(bundle)
     if not told["options"]["stripped"]:
         pytest.skip("strip is not installed")
-    assert told["bytes"] <= 75 * 2**20
+    assert told["bytes"] <= 77 * 2**20
     # Each file by itself: a little more than an archive of all, and less work.
     with ThreadPoolExecutor() as pool:
         packed = sum(pool.map(packed_size, (path for path in bundle.rglob("*") if path.is_file())))
@@ -217,8 +217,16 @@ def test_every_module_of_the_engine_is_importable(bundle):
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in sorted((ROOT / "cowmlx").rglob("*.py"))
     ]
-    # A rank is a separate process, and a bundle has no executable.
-    tools = ("cowmlx.__main__", "cowmlx.commands", "cowmlx.host", "cowmlx.ranks")
+    # A rank is a separate process, and a bundle has no executable. ONNX networks need a package
+    # that brings numpy.
+    tools = (
+        "cowmlx.__main__",
+        "cowmlx.commands",
+        "cowmlx.host",
+        "cowmlx.models.converting",
+        "cowmlx.programs.importing.",
+        "cowmlx.ranks",
+    )
     engine = [name for name in names if not name.startswith(tools)]
     others = ["llguidance.gbnf_to_lark", "jinja2.sandbox", "jinja2.ext", "tokenizers", "resource"]
     in_bundle(bundle, "\n".join(f"import {name}" for name in engine + others))

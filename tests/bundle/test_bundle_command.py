@@ -201,6 +201,7 @@ def test_bad_option_says_what_would_do(tmp_path, options, named):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_bundle_that_does_not_work_leaves_nothing(tmp_path):
     """The model in it is broken, which the bundle's own check finds."""
     broken = tmp_path / "broken"
@@ -223,6 +224,14 @@ def test_model_comes_along_and_an_old_bundle_is_replaced(copy, model):
     assert manifest.verify(copy) == []
 
 
+def test_a_model_of_the_cache_keeps_its_name(tmp_path):
+    snapshot = tmp_path / "models--farm--calf/snapshots/0123abc"
+    shutil.copytree(CALF, snapshot)
+    (tmp_path / "link").symlink_to(snapshot)
+    for folder in (snapshot, snapshot.parents[1], tmp_path / "link", CALF):
+        assert assemble.model_name(folder) == "calf"
+
+
 def test_full_means_all_that_mlx_lm_asks_for_and_no_tools():
     found = distributions.closure([metadata.distribution("mlx-lm")], set())
     names = {distribution.metadata["Name"].lower() for distribution in found}
@@ -239,6 +248,7 @@ def test_a_missing_parent_is_told(tmp_path):
     assert (status, error.endswith("file is no folder\n")) == (1, True)
 
 
+@pytest.mark.long
 def test_a_terminal_sees_what_is_done_and_errors_stand_alone(tmp_path):
     """The model in it is broken, which the bundle's own check finds."""
     broken = shutil.copytree(CALF, tmp_path / "broken")

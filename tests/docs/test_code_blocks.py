@@ -5,8 +5,8 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
 - ``c``, ``cpp``, ``rust``: a block with a main is a program, compiled and run; with a title it is
   that file, and shell blocks compile and run it. A part of a program is named one by the comment
   ``<!-- wrap: context -->`` before it, and is put into tests/docs/wraps/context.c, .cpp or .rs.
-- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``: part of a file that Swift tests
-  run.
+- ``js``, ``go``, ``java``: likewise, with the bindings. ``swift``, ``elixir``: part of a file
+  that the tests of these packages run.
 - ``cmake``: written, and built by a shell block.
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
   the shell only reads it. ``python``: run.
@@ -134,6 +134,15 @@ def test_tabs_of_a_page(page, language, workspace, environment, request):
     sets = {block.tabs for block in of(page)} - {0}
     blocks = [block for block in with_output(of(page)) if block.language in (language, "text")]
     assert {block.tabs for block in blocks if block.language == language} == sets
+    run_blocks(blocks, workspace, environment, request)
+
+
+@pytest.mark.parametrize("language", ["swift", "elixir"])
+@pytest.mark.parametrize("page", TABBED, ids=name_of)
+def test_tabs_that_packages_run(page, language, workspace, environment, request):
+    """Every set of tabs has the language; its block is part of a file that the package runs."""
+    blocks = [block for block in of(page) if block.tabs and block.language == language]
+    assert [block.tabs for block in blocks] == sorted({block.tabs for block in of(page)} - {0})
     run_blocks(blocks, workspace, environment, request)
 
 

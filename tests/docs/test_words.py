@@ -56,7 +56,7 @@ PAGES = sorted(
 # Folders of code, whose comments, names and messages are read; and the endings of their files.
 FOLDERS = ("benchmarks", "bindings", "cowmlx", "csrc", "examples", "tests", "tools")
 CODE = {".c", ".cpp", ".go", ".h", ".hpp", ".java", ".js", ".md", ".mjs", ".pxi", ".py", ".pyx"}
-CODE |= {".rs", ".swift"}
+CODE |= {".rs", ".swift", ".ex", ".exs"}
 BUILT = {"build", "generated", "node_modules", "results", "target"}
 
 

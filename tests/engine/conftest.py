@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from driver import VARIANTS, Oracle
-from support import reference, scripted, tiny_models
+from support import groups, reference, scripted, tiny_models
 from support.library import Library
 from support.paths import CALF
 from support.signatures import PARSE_SPECIAL
@@ -115,6 +115,15 @@ def says(lib, tmp_path, open_context):
     yield says
     for model in loaded:
         lib.free_model(model)
+
+
+@pytest.fixture
+def control_group() -> Iterator[Path]:
+    """A control group for the memory of processes that a test starts."""
+    with groups.made() as folder:
+        if folder is None:
+            pytest.skip("no control group can be made for memory (needs a writable cgroup)")
+        yield folder
 
 
 @pytest.fixture(scope="session")

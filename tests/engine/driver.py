@@ -30,7 +30,12 @@ IN_PLACE = [KV]
 # The same, and their kv_bits; with those that have quantized caches.
 QUANTIZED = "llama-wide"
 QUANTIZED_HYBRID = "qwen3_next-wide"  # its recurrent layers are always in full
-QUANTIZED_CACHES = [(QUANTIZED, 4), (QUANTIZED, 8), (QUANTIZED_HYBRID, 8)]
+QUANTIZED_SLIDING = "gemma3_text-wide"  # its windows are always in full
+DEQUANTIZED = "gemma2-wide"  # its attention takes keys and values as numbers
+QUANTIZED_CACHES = [
+    *((QUANTIZED, 4), (QUANTIZED, 8), (QUANTIZED_HYBRID, 8)),
+    *((QUANTIZED_SLIDING, 4), (DEQUANTIZED, 8)),
+]
 CACHES = [*((kind, 0) for kind in KINDS), *QUANTIZED_CACHES]
 
 # Models that differ from the family they are made of.
@@ -42,6 +47,20 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     # Its best token is not as good as certain.
     "soft": ("cohere2", {"config": {"logit_scale": 0.2, "num_hidden_layers": 2}}),
     "llama-long": ("llama", {"config": {"max_position_embeddings": 8192}}),
+    # The caches of 8,000 tokens have 98 MB.
+    "llama-deep": (
+        "llama",
+        {
+            "config": {
+                "num_hidden_layers": 12,
+                "hidden_size": 256,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "head_dim": 64,
+                "max_position_embeddings": 8192,
+            }
+        },
+    ),
     "gemma3-long": ("gemma3_text", {"config": {"max_position_embeddings": 8192}}),
     "falcon_h1-long": ("falcon_h1", {"config": {"max_position_embeddings": 8192}}),
 }
@@ -62,6 +81,12 @@ for _family in tiny_models.FAMILIES:
     VARIANTS[f"{_family}-wide"] = (_family, {"config": _config})
 VARIANTS["llama-wide"][1]["config"]["max_position_embeddings"] = 8192
 VARIANTS["llama-narrow"] = ("llama", {"config": {"hidden_size": 128, "head_dim": 32}})
+
+# The generation prompt opens the thinking, which earlier answers do not have.
+DROPS_THINKING = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
 
 FIRST_PLAIN = 10  # ids below it may be special tokens
 ENDLESS = 2**64 - 1  # max_tokens of what only something else ends

@@ -61,6 +61,11 @@ TASKS |= {
     for bits in (4, 8)
     for size in (32, 64)
 }
+SCORED = ["llama", "gemma3_text", "mamba2", "rwkv7", "falcon_h1", "soft"]
+TASKS |= {
+    f"score {model}": {"model": model, "prompt": prompt(BEYOND_WINDOWS), "score": True}
+    for model in SCORED
+}
 TASKS["spread"] = {"model": "soft", "prompt": prompt(3), "max_tokens": 1}
 
 

@@ -37,6 +37,7 @@ INVALID = {
         "grammar_kind": [1, 5, -1],
         "logprobs": [-1, -(2**31)],
         "draft_tokens": [-1, 65, 2**31 - 1],
+        "thinking_tokens": [-2, -(2**63)],
         "timeout": [-1.0, math.inf, -math.inf, math.nan],
         "dry_multiplier": [-0.1, math.inf, math.nan],
         "dry_base": [0.9, math.inf, math.nan],
@@ -55,8 +56,15 @@ INVALID = {
         "kv_group_size": [32, 63, -1],
         "overflow": [2, -1],
         "keep_tokens": [1, 2**64 - 1],
+        "checkpoint_interval": [1, 31],
     },
-    "embed": {"pooling": [-1, 3, 2**31 - 1], "batch_tokens": [0, 2**64 - 1]},
+    "embed": {
+        "pooling": [-1, 6, 2**31 - 1],
+        "batch_tokens": [0, 2**64 - 1],
+        "max_tokens": [513, 2**64 - 1],
+        "truncate_dims": [65, 2**64 - 1],
+        "token_vectors": [513, 2**64 - 1],
+    },
     "rank": {"max_tokens": [513, 2**64 - 1], "batch_tokens": [0, 2**64 - 1]},
 }
 OPERATIONS = {
@@ -109,6 +117,12 @@ SHOWN = {
         "mirostat_eta": "test_mirostat",
         "dynatemp_range": "test_sampling",
         "dynatemp_exponent": "test_sampling",
+        "thinking_tokens": "test_thinking_budget",
+        "thinking_end_text": "test_thinking_budget",
+        "grammar_triggers": "test_triggers",
+        "grammar_trigger_count": "test_triggers",
+        "logits_fn": "test_host_logits",
+        "draft_heads": "test_draft_heads",
     },
     "context": {
         "max_tokens": "test_finish",
@@ -119,6 +133,7 @@ SHOWN = {
         "overflow": "test_overflow",
         "keep_tokens": "test_overflow",
         "share_prefix": "test_shared_prefix",
+        "checkpoint_interval": "test_points",
     },
     "model": {
         "adapter_path": "tests/models",
@@ -134,6 +149,10 @@ SHOWN = {
         "split": "test_machines_refused",
         "connect_timeout_ms": "test_machines_refused",
         "silence_timeout_ms": "test_machines_refused",
+        "quantize_bits": "test_quantize",
+        "quantize_group": "test_quantize",
+        "quantize_mode": "test_quantize",
+        "media_cache": "test_gemma3",
     },
     "runtime": {
         "python_home": "tests/boot",
@@ -146,12 +165,21 @@ SHOWN = {
         "threads": "test_params_fields",
         "wired_limit": "test_device_memory",
         "quality_of_service": "test_params_fields",
+        "prompt_cache_dir": "test_prompt_cache",
+        "prompt_cache_bytes": "test_prompt_cache",
+        "model_memory": "test_sleep",
+        "cache_dir": "test_tokenizer_cache",
     },
     "embed": {
         "pooling": "test_embedding",
         "normalize": "test_embedding",
         "add_special": "test_embedding",
         "batch_tokens": "test_embedding",
+        "prompt": "test_sentences",
+        "prompt_name": "test_sentences",
+        "max_tokens": "test_sentences",
+        "truncate_dims": "test_sentences",
+        "token_vectors": "test_sentences",
     },
     "rank": dict.fromkeys(
         (
@@ -160,7 +188,7 @@ SHOWN = {
         ),
         "test_ranking",
     ),
-    "program": {},
+    "program": {"fixed": "tests/c_programs"},
     "run": {
         "submit": "tests/c_programs",
         "check_finite": "tests/c_programs",
@@ -216,6 +244,7 @@ PAIRS = {
     **dict.fromkeys(("bias_tokens", "bias_values", "bias_count"), "bias"),
     "stop_count": "stop",
     "dry_sequence_breaker_count": "dry_sequence_breakers",
+    "grammar_trigger_count": "grammar_triggers",
     "worker_count": "workers",
     "donate_count": "donate",
     "train_count": "train",
@@ -378,8 +407,8 @@ def test_options_that_do_not_go_together_are_refused(lib, tiny, noun, values, wo
 
 
 def test_what_a_model_or_its_cache_cannot_do_is_refused_with_the_reason(lib, tiny):
-    for model in (tiny("mamba2"), tiny("falcon_h1")):
-        refused(lib, model, "generation", EUNSUPPORTED, "draft_tokens is 2", draft_tokens=2)
+    marks = "this model marks no thinking"
+    refused(lib, tiny("llama"), "generation", EUNSUPPORTED, marks, thinking_tokens=2)
     refused(lib, tiny("mamba2"), "context", EUNSUPPORTED, "kv_bits is 4", "mamba2", kv_bits=4)
 
 
@@ -529,6 +558,7 @@ def test_context_params_are_reported(lib, tiny, open_context):
         {"threads": 1},
         {"wired_limit": 0},
         {"quality_of_service": "utility"},
+        {"cache_dir": "/nowhere"},
     ],
     ids=str,
 )

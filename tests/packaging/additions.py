@@ -33,7 +33,7 @@ def compiled(tree: Path, library: Path, source: Path, *compiler: str) -> Path:
 def add_the_rest(tree: Path) -> None:
     """Bring the bindings and the tests, which the copy of a tree for packages lacks."""
     left_out = shutil.ignore_patterns("__pycache__", "node_modules", "target", ".build")
-    for name in ("node", "java", "go", "rust", "swift"):
+    for name in ("node", "java", "go", "rust", "swift", "elixir"):
         shutil.copytree(ROOT / "bindings" / name, tree / "bindings" / name, ignore=left_out)
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=left_out)
     (tree / "models").symlink_to(ROOT / "models")

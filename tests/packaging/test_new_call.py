@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
 from additions import built, compiled
 from support.compiler import require, run
 from support.paths import CALF
@@ -119,6 +120,7 @@ with Library(sys.argv[1]) as library:
 TOLD = '{"wanted": [5, 7], "note": "%s"}'
 
 
+@pytest.mark.long
 def test_four_edits_make_a_call_of_every_binding(tree, tmp_path):
     require("cc")
     library = built(tree, EDITS)
@@ -150,6 +152,9 @@ def test_four_edits_make_a_call_of_every_binding(tree, tmp_path):
         ),
         "swift/Sources/CowMLX/Generated/Methods.swift": (
             "public func occurrences(wanted: [Token], note: String)"
+        ),
+        "elixir/lib/cow_mlx/tables/declarations.ex": (
+            "{:context_occurrences, [context: :context, wanted: :tokens, note: :text]"
         ),
     }
     for file, method in methods.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
 from additions import built, compiled
 from support.compiler import require, run
 from support.paths import CALF
@@ -110,6 +111,7 @@ GENERATED = {
 REFUSED = "temperature_scale is {}, must be above 0"
 
 
+@pytest.mark.long
 def test_three_edits_make_an_option_of_every_binding(tree, tmp_path):
     require("cc")
     library = built(tree, EDITS)

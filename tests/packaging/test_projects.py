@@ -44,6 +44,7 @@ def test_a_chat_in_cpp_remembers_what_was_said(installed, built_with_make, model
     assert done.stdout.splitlines() == ["3 + 4 = 7.", "2 + 2 = 4."]
 
 
+@pytest.mark.long
 def test_cpp_with_cmake(installed, model, story, tmp_path):
     project = shutil.copytree(CPP, tmp_path / "project")
     done = configure(installed, project, tmp_path / "build", "-DCMAKE_CXX_FLAGS=-Werror")

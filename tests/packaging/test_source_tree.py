@@ -126,6 +126,7 @@ def other_python() -> str:
     return other or pytest.skip("this machine has one Python of 3.11 or newer with venv only")
 
 
+@pytest.mark.long
 def test_another_python_makes_the_environment_anew(tmp_path):
     """With what was built for the one before; the same, and none named, keep it."""
     other = other_python()

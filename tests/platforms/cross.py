@@ -18,8 +18,11 @@ from tools.packaging.targets import MACOS_MINIMUM, Python, Target
 GLIBC = "2.35"  # that of mlx's wheels for aarch64
 MACS = [f"aarch64-macos.{MACOS_MINIMUM}", f"x86_64-macos.{MACOS_MINIMUM}"]
 LINUX_ARM = f"aarch64-linux-gnu.{GLIBC}"
-# zig's name of ARMv8.2 with dot products, which other compilers call -march=armv8.2-a+dotprod.
-ARM_OPTIONS = ["-mcpu=generic+v8_2a+dotprod"]
+# zig's names of what other compilers call -march=armv8.2-a+dotprod and so on.
+ARM_OPTIONS = {
+    "neon": ["-mcpu=generic+v8_2a+dotprod"],
+    "i8mm": ["-mcpu=generic+v8_2a+dotprod+i8mm"],
+}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.xdist_group("kernels-elsewhere"), pytest.mark.long]
 
 # Those that say something of the system or of the processor; the others only of mlx.
 PARTS = {"pool", "select", "module"}
-NEON = kernels.ARM["neon"][0]
 MACHINES = {MACS[0]: "arm64", LINUX_ARM: "aarch64"}
 
 
@@ -32,10 +31,11 @@ def test_kernels_compile(triple, tmp_path, monkeypatch):
     )
     found = {one.source.stem: one for one in build.objects()}
     sets = {name for name in found if name.startswith("isa_")}
-    assert sets == {"isa_portable", "isa_neon"}
+    assert sets == {"isa_portable", "isa_neon", "isa_i8mm"}
     for name in sorted(sets | PARTS):
         command = found[name].command(compiler.split())
-        if name == "isa_neon":
-            command[command.index(NEON)] = ARM_OPTIONS[0]
+        own = name.removeprefix("isa_")
+        if own in ARM_OPTIONS:
+            command[command.index(kernels.ARM[own][0])] = ARM_OPTIONS[own][0]
         done = run(command, env=targets.zig_environment(), timeout=600)
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), name

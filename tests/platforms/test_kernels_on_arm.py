@@ -1,4 +1,4 @@
-"""The lanes and products of NEON, run in an emulator of such a processor."""
+"""The lanes and products of ARM's instruction sets, run in an emulator of such a processor."""
 
 from __future__ import annotations
 
@@ -46,13 +46,15 @@ def program(tmp_path):
     return link
 
 
-def test_lanes(program):
-    options = ['-DSET="simd/neon.h"', f"-DSTEP={STEP}", *ARM_OPTIONS]
+@pytest.mark.parametrize("name", ARM_OPTIONS)
+def test_lanes(program, name):
+    options = ['-DSET="simd/neon.h"', f"-DSTEP={STEP}", *ARM_OPTIONS[name]]
     done = run(program({CHECKS / "lanes_checks.cpp": options}), timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_products(program):
-    table = {KERNELS / "isa_neon.cpp": ARM_OPTIONS}
-    done = run(program({CHECKS / "product_checks.cpp": ["-DTABLE=neon_table"], **table}))
+@pytest.mark.parametrize("name", ARM_OPTIONS)
+def test_products(program, name):
+    tables = {KERNELS / f"isa_{part}.cpp": ARM_OPTIONS[part] for part in {name, "neon"}}
+    done = run(program({CHECKS / "product_checks.cpp": [f"-DTABLE={name}_table"], **tables}))
     assert (done.returncode, done.stderr) == (0, "")

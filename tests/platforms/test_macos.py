@@ -52,6 +52,11 @@ def test_library_gives_its_thread_a_class(mac):
     assert MachO(mac.library).imported["pthread_set_qos_class_self_np"] == SYSTEM
 
 
+def test_library_asks_for_the_memory_that_there_is(mac):
+    imported = MachO(mac.library).imported
+    assert {imported["host_statistics64"], imported["sysctlbyname"]} == {SYSTEM}
+
+
 def test_probe_of_the_doctor(mac):
     output = mac.folder / "cowmlx-probe"
     program = MachO(mac.compile(output, mac.target.probe_command(ROOT, output)))

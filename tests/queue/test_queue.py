@@ -11,7 +11,7 @@ from support.sanitizers import SANITIZERS, build
 
 HERE = Path(__file__).parent
 SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
-PARTS = ("base/error", "base/handles", "queue/semaphores")
+PARTS = ("base/error", "base/handles", "queue/logits", "queue/semaphores")
 SOURCES += [CSRC / f"{part}.c" for part in PARTS]
 SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel"]
 

@@ -21,6 +21,7 @@ PARTS = [
     "generated/calls",
     "generated/copies",
     "generated/defaults",
+    "queue/logits",
     "queue/outlets",
     "queue/queue",
     "queue/semaphores",

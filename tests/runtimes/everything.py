@@ -7,6 +7,7 @@ from typing import Any
 
 from support import signatures
 from support.library import Library
+from support.scoring import hidden_states, perplexity, prompt_logprobs
 
 PROMPT = "Once upon a time"
 MESSAGES = [{"role": "user", "content": "What is 3 + 4?"}]
@@ -36,6 +37,7 @@ def expected(lib: Library, calf: int) -> dict[str, Any]:
         "candidates": 2,
         **sampled(lib, context, prompt),
         "logits": True,
+        "scored": scored(lib, calf, prompt),
         "greedy": greedy,
         "stats": [len(prompt), 24, 24],
         "prompt": lib.chat_prompt(calf, MESSAGES),
@@ -47,6 +49,7 @@ def expected(lib: Library, calf: int) -> dict[str, Any]:
         **REFUSED,
         **NUMBERS,
         "adapted": True,
+        "image": [2, 1, 3, True, "shape_mismatch"],
         "logged": True,
         "closed": "EHANDLE",
         "stopped": "not_running",
@@ -97,6 +100,18 @@ def sampled(lib: Library, context: int, prompt: Sequence[int]) -> dict[str, Any]
         "finish": "length",
         "logprob": rounded(pieces[0].logprob),
     }
+
+
+def scored(lib: Library, calf: int, prompt: list[int]) -> list[Any]:
+    """Rows and their length, a log probability, the sizes of the rest, and a perplexity."""
+    context = lib.context(calf)
+    rows = prompt_logprobs(lib, context, prompt, top=2)
+    vocabulary = lib.info(calf)["vocabulary_size"]
+    width = len(hidden_states(lib, context, prompt)[0])
+    found, _, count = perplexity(lib, context, PROMPT)
+    sizes = [2 * vocabulary, len(prompt) * width]
+    held = [-1, *prompt[1:]]
+    return [held, len(rows), 3, rounded(rows[1][0][1]), *sizes, rounded(found / 1e4), count]
 
 
 def rounded(number: float) -> float:

@@ -81,6 +81,7 @@ def test_node_follows_in_its_event_loop(node_folder, arguments, told):
         "early": ["Error", "mine", ""],
         "finish": "canceled",
         "progress": ["Error", "mine", ""],
+        "forced": 40,
         "option": ["EINVAL", "unknown_option", "Context.generate"],
         "late": ABORTED,
         "descriptors": 0,
@@ -101,6 +102,7 @@ def test_go_follows_without_a_thread_for_each(go_programs, arguments, told):
         "behind": "mine",
         "whole": 1000,
         "progress": "mine",
+        "forced": 40,
         "threads": True,
     }
 
@@ -120,5 +122,6 @@ def test_java_follows_with_one_thread_for_all(java_said, told):
         "itself": "CANCELED",
         "heard": MINE,
         "progress": MINE,
+        "forced": 40,
         "closed": ["EHANDLE", "unknown_handle", "Context.generateAsync"],
     }

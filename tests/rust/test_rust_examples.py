@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from support import tiny_encoders
 from support.compiler import compile_c, run
 from support.hosts import linked
 from support.paths import CALF, LIBRARY, ROOT
@@ -56,6 +57,15 @@ def test_chat_goes_on_after_a_line_that_fails(in_rust, in_c):
 
 def test_two_models(in_rust, in_c):
     same(in_rust("two_models", CALF), in_c("two_models", CALF))
+
+
+def test_search(in_rust, in_c, tmp_path):
+    folder = tiny_encoders.make(tmp_path / "bert", "bert")
+    (tmp_path / "lines.txt").write_text("ba be bi\n\nka ke\r\nzu zo za ze\nma mi\n")
+    arguments = ["search", folder, tmp_path / "lines.txt", "ba bi", "zu za"]
+    done = in_rust(*arguments)
+    assert done.stdout.count("\n") == 8
+    same(done, in_c(*arguments))
 
 
 def test_json(in_rust, in_c):

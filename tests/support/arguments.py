@@ -7,6 +7,8 @@ name gets a value by its role; one whose role tells none fails here.
 
 from __future__ import annotations
 
+import struct
+import tempfile
 from ctypes import (
     _CFuncPtr,
     _Pointer,
@@ -36,10 +38,14 @@ from tools.bindings.header import read_headers
 
 CAPACITY = 1 << 19
 PROMPT = [1, 2, 3]
+WIDTH = 128  # of a row of embeddings of models/calf
 
 PLAIN = {
     "add_special": False,
+    "channels": 1,
+    "detail": 0,
     "flags": 0,
+    "height": 1,
     "id": 0,
     "kv_bits": 0,
     "max_tokens": 0,
@@ -47,6 +53,8 @@ PLAIN = {
     "repeat_penalty": 0.0,
     "repeat_window": 0,
     "scale": 1.0,
+    "stride": 1,
+    "width": 1,
     "seed": 0,
     "status": 0,
     "temperature": 0.0,
@@ -79,13 +87,17 @@ TEXTS = {
     "folder": b"/nowhere",
     "spec_json": b'{"vectorize": {"x": 0}}',
     "dimensions": b"{}",
+    "fixed": b"{}",
     "operation": b"negative",
     "attributes_json": b"{}",
     "query": b"Hello",
 }
+# A file of one white pixel.
+BMP = b"BM" + struct.pack("<IIIIiiHHIIiiII", 58, 0, 54, 40, 1, 1, 1, 24, 0, 4, 0, 0, 0, 0)
+BMP += b"\xff\xff\xff\0"
 OUTPUTS = {"out", "trimmed", "length", "count", "dims", "labels", "piece", "stats"}
 OUTPUTS |= {"dtype", "rank", "data", "layout", "arrays", "event"}
-HANDLES = ("model", "context", "adapter", "checkpoint", "array", "program", "training")
+HANDLES = ("model", "context", "adapter", "checkpoint", "array", "program", "training", "media")
 
 # What has to be called after a call that went well, by the handle it gave.
 UNDO = {
@@ -97,11 +109,15 @@ UNDO = {
     "cow_mlx_context_create": "cow_mlx_context_free",
     "cow_mlx_context_fork": "cow_mlx_context_free",
     "cow_mlx_context_checkpoint": "cow_mlx_checkpoint_free",
+    "cow_mlx_context_save_array": "cow_mlx_array_free",
     "cow_mlx_adapter_load": "cow_mlx_adapter_free",
     "cow_mlx_create_context": "cow_mlx_free_context",
+    "cow_mlx_media_from_pixels": "cow_mlx_media_free",
+    "cow_mlx_media_from_file": "cow_mlx_media_free",
     "cow_mlx_array_create": "cow_mlx_array_free",
     "cow_mlx_program_create": "cow_mlx_program_free",
     "cow_mlx_program_derive": "cow_mlx_program_free",
+    "cow_mlx_program_load": "cow_mlx_program_free",
     "cow_mlx_array_from_dlpack": "cow_mlx_array_free",
     "cow_mlx_training_create": "cow_mlx_training_free",
     "cow_mlx_training_create_for_model": "cow_mlx_training_free",
@@ -147,6 +163,14 @@ def parameters(accept: Any) -> list[tuple[str, str]]:
 
 
 @cache
+def program_file() -> bytes:
+    """The path of a file with a program."""
+    path = Path(tempfile.mkdtemp()) / "program.json"
+    path.write_bytes(PROGRAM)
+    return bytes(path)
+
+
+@cache
 def roles() -> dict[str, tuple[Role, ...]]:
     """The roles of the parameters of each function."""
     [public] = read_headers([PUBLIC])
@@ -173,8 +197,11 @@ class Call:
         self.function = function
         self.result, self.params = signatures.FUNCTIONS[function]
         self.handles = handles
+        self.row = 0
         places = {} if path is None else dict.fromkeys(("path", "folder"), bytes(path))
         self.texts = {**TEXTS, **places}
+        if function == "cow_mlx_program_load":
+            self.texts["path"] = program_file()
         self.outputs: dict[str, Any] = {}
         names = [name for name, _ in self.params]
         following = dict(zip(names, [*names[1:], ""], strict=True))
@@ -209,6 +236,9 @@ class Call:
         if self.function in GOES_ON:
             self.lib.c.cow_mlx_context_cancel(self.handles["context"])
             self.lib.c.cow_mlx_context_poll(self.handles["context"], FOREVER)
+        if self.row:
+            self.lib.c.cow_mlx_array_free(self.row)
+            self.row = 0
         undo = UNDO.get(self.function)
         if undo:
             made = self.outputs["out"].value if "out" in self.outputs else result
@@ -222,16 +252,27 @@ class Call:
             return PLAIN[name]
         if name == "capacity":
             return CAPACITY
-        if following[name] == "capacity" or (name, following[name]) == ("tokens", "logprobs"):
+        if following[name] == "capacity" or following[name] == "logprobs":
             return self._output(name, poisoned(kind._type_ * CAPACITY))
         if name in self.texts:
             return self.texts[name]
         if name in ("texts", "documents"):
             return (signatures.cow_mlx_text * 1)((b"Hello", 5))
+        if name == "tokens" and "detail" in dict(self.params):
+            return self._output(name, poisoned(kind._type_))
         if name == "tokens":
-            return (c_int32 * len(PROMPT))(*PROMPT)
+            has_row = "embeddings" in dict(self.params)
+            return (c_int32 * len(PROMPT))(*([-1, *PROMPT[1:]] if has_row else PROMPT))
+        if name == "embeddings":
+            return self._row()
         if issubclass(kind, _CFuncPtr):
             return kind(lambda *_: True)
+        if name == "pixels":
+            return b"\xff"
+        if name == "bytes":
+            return BMP
+        if name == "size" and "bytes" in dict(self.params):
+            return len(BMP)
         if name == "size":
             return sizeof(dict(self.params)["params"]._type_)
         if name == "params":
@@ -254,6 +295,10 @@ class Call:
             return (signatures.cow_mlx_value * 1)((0, pointer(tensor())))
         if name == "output_count":
             return 1
+        if name == "positions":
+            return (c_int32 * 2)(2, 0)
+        if name == "position_count":
+            return 2
         if name in ("length", "count"):
             names = [name for name, _ in self.params]
             before = names[names.index(name) - 1]
@@ -278,6 +323,24 @@ class Call:
             if role.is_output:
                 return self._output(name, poisoned(kind._type_))
         raise AssertionError(f"{self.function}: give {name} a value in {__file__}")
+
+    def _row(self) -> int:
+        """A handle of a row of embeddings of the model that tests use."""
+        shape, strides = (c_int64 * 2)(1, WIDTH), (c_int64 * 2)(WIDTH, 1)
+        data = np.zeros((1, WIDTH), np.float32)
+        described = signatures.cow_mlx_tensor(
+            struct_size=sizeof(signatures.cow_mlx_tensor),
+            data=data.ctypes.data,
+            bytes=data.nbytes,
+            dtype=signatures.DTYPES["float32"][0],
+            rank=2,
+            shape=shape,
+            strides=strides,
+        )
+        out = c_int64()
+        self.lib.check(self.lib.c.cow_mlx_array_create(byref(described), byref(out)))
+        self.row = out.value
+        return self.row
 
     def _output(self, name: str, output: Any) -> Any:
         self.outputs[name] = output

@@ -33,6 +33,17 @@ class Programs:
         self.lib.check(self.c.cow_mlx_program_create(text, len(text), None, byref(out)), out)
         return out.value
 
+    def load(self, path: object, fixed: dict[str, Any] | None = None) -> int:
+        """Make the program of a file."""
+        out = poisoned(c_int32)
+        given = {} if fixed is None else {"fixed": json.dumps(fixed)}
+        params = self.lib.params("program", **given)
+        status = self.c.cow_mlx_program_load(
+            str(path).encode(), params and byref(params), byref(out)
+        )
+        self.lib.check(status, out)
+        return out.value
+
     def derive(self, program: int, spec: dict[str, Any] | str | None = None, **more: Any) -> int:
         """Make a program of another."""
         text = _text(more if spec is None else spec)

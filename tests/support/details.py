@@ -9,10 +9,10 @@ from typing import Any
 from support.signatures import OK, REASONS
 
 # Said in another unit, or in other words.
-TOLD_OTHERWISE = {("no_memory", "needed"), ("no_threads", "needed")}
+TOLD_OTHERWISE = {("no_memory", "needed"), ("no_memory", "available"), ("no_threads", "needed")}
 
 # What errors of programs and of their operations may have with any reason, as base.h says.
-OF_PROGRAMS = {"argument", "value", "accepted", "needed", "limit"}
+OF_PROGRAMS = {"argument", "value", "accepted", "needed", "limit", "available"}
 OF_PROGRAMS |= {"node", "op", "function", "shapes", "dtypes", "position", "steps", "problems"}
 # Of these: counted, and said one by one; or said in other words.
 REWORDED = {"problems", "accepted", "shapes", "dtypes"}

@@ -30,6 +30,7 @@ class Call:
     cancel_epoch = 0
     round = 0
     reserved = 0
+    logits_function = None
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -40,6 +41,9 @@ class Call:
 
     def post_prompt(self, processed: int, total: int) -> None:
         pass
+
+    def ask_logits(self, question: Any) -> None:
+        raise AssertionError("the host has no function for logits")
 
     def post_text(self, text: bytes) -> None:
         pass

@@ -110,6 +110,7 @@ class Library:
         self.path = Path(path)
         self.c = bind(path, loader)
         self.log = Callbacks()  # the log outlives the call that sets it
+        self.begun: dict[int, Callbacks] = {}
 
     # Errors.
 
@@ -153,7 +154,7 @@ class Library:
             kind = kinds[name]
             if isinstance(value, str | os.PathLike):
                 value = os.fsencode(value)
-            elif name in ("stop", "workers", "dry_sequence_breakers"):
+            elif name in ("stop", "workers", "dry_sequence_breakers", "grammar_triggers"):
                 count = name if name == "stop" else name.removesuffix("s")
                 setattr(params, f"{count}_count", len(value))
                 value = (c_char_p * len(value))(*(text.encode() for text in value))
@@ -263,6 +264,12 @@ class Library:
         out.check(labels * len(data))
         return [list(out.data[row * labels : (row + 1) * labels]) for row in range(len(data))]
 
+    def classify(self, model: int, text: str) -> Any:
+        """The labels of a text, or the entities in it."""
+        data = text.encode()
+        call = self.c.cow_mlx_model_classify, model, data, len(data)
+        return json.loads(bytes(self._fill(c_char, *call)))
+
     # Adapters.
 
     def load_adapter(self, model: int, path: str | os.PathLike[str], scale: float = 1.0) -> int:
@@ -293,6 +300,7 @@ class Library:
     def free(self, context: int) -> None:
         """Free a context."""
         self.check(self.c.cow_mlx_context_free(context))
+        self.begun.pop(context, None)
 
     def fork(self, context: int) -> int:
         """Open a context that holds what another one holds."""
@@ -371,6 +379,8 @@ class Library:
         callbacks = Callbacks()
         array = (c_int32 * len(tokens))(*tokens)
         effective = self.params("generation", callbacks, **params)
+        if "logits_fn" in params:
+            self.begun[context] = callbacks  # a function of the generation outlives the call
         status = self.c.cow_mlx_context_begin(context, array, len(tokens), effective)
         callbacks.reraise()
         self.check(status)

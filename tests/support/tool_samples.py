@@ -1,4 +1,4 @@
-"""One answer with a tool call for each of mlx-lm's tool parsers, and what it means."""
+"""Answers with tool calls in the notations of mlx-lm's tool parsers, and what they mean."""
 
 from __future__ import annotations
 
@@ -74,3 +74,53 @@ CALLS: dict[str, list[tuple[str, Any]]] = {
     parser: [("look", {"q": "a b", "n": 3})] for parser in SAMPLES
 }
 CALLS["kimi_k2"].append(("look", {"q": "c", "n": 4}))
+
+USER = [{"role": "user", "content": "Is it raining in Oslo?"}]
+THINK = ["<think>", "</think>"]
+CALL_MARKERS = ["<tool_call>", "</tool_call>"]
+JSON_TOOLS = {"tool_parser_type": "json_tools"}
+# What each notation writes as single tokens, where a model has them.
+MARKERS = {
+    "function_gemma": ["<start_function_call>", "<end_function_call>", "<escape>"],
+    "gemma4": ["<|tool_call>", "<tool_call|>", '<|"|>'],
+    "glm47": [*CALL_MARKERS, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+    "json_tools": CALL_MARKERS,
+    "kimi_k2": [
+        f"<|tool_call{part}|>"
+        for part in ("s_section_begin", "s_section_end", "_begin", "_argument_begin", "_end")
+    ],
+    "kimi_k3": ["<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"],
+    "laguna": CALL_MARKERS,
+    "longcat": ["<longcat_tool_call>", "</longcat_tool_call>", "<longcat_arg_key>"],
+    "minicpm5": ["<function", "</function>", "</param>"],
+    "minimax_m2": ["<minimax:tool_call>", "</minimax:tool_call>"],
+    "mistral": ["[TOOL_CALLS]", "[ARGS]"],
+    "muse_spark": ["<atem:function_calls>", "</atem:function_calls>"],
+    "pythonic": ["<|tool_call_start|>", "<|tool_call_end|>"],
+    "qwen3_coder": CALL_MARKERS,
+}
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "unit": {"type": "string", "enum": ["celsius", "kelvin"]},
+                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+                "wet": {"type": "boolean"},
+            },
+            "required": ["unit", "days", "wet"],
+            "additionalProperties": False,
+        },
+    },
+}
+# XTML writes the arguments as one object; what the model wants is not always what it may say.
+ONE_OBJECT = (
+    '<|open|>tools<|sep|><|open|>call tool="look" index="1"<|sep|><|open|>json type="object"<|sep|>'
+    '{"q": "a b", "n": 3}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+)
+
+
+def sample(parser: str) -> str:
+    return ONE_OBJECT if parser == "kimi_k3" else SAMPLES[parser]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.signatures import TRAINING_STEP
 
 from tools.calf.train import BETAS, CLIP_NORM, LAST_RATE, PEAK_RATE, WEIGHT_DECAY
@@ -47,6 +48,7 @@ def optimizer() -> dict[str, object]:
     }
 
 
+@pytest.mark.long
 def test_each_loss_is_that_of_its_own_trainer(trainings, lib, tmp_path):
     done = subprocess.run(
         [sys.executable, TRAINER, tmp_path, json.dumps(OPTIONS)],

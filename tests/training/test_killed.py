@@ -46,6 +46,7 @@ def host(tmp_path_factory):
     return host
 
 
+@pytest.mark.long
 def test_fifty_kills_change_no_bit(host, tmp_path):
     """In the boot, in loads, steps and saves: a reported save stays."""
     draws = random.Random(11)

@@ -13,6 +13,7 @@ import pytest
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.training.optimizers import DEFAULT, OPTIMIZERS, Optimizer
 from cowmlx.training.schedules import rate_of
+from cowmlx.training.training import clipped
 
 STEPS = 7
 MODEL = {
@@ -209,6 +210,31 @@ def test_a_state_goes_on_elsewhere(case):
     other.set_state(state)
     resumed, _ = run(options, range(3, STEPS), half, other)
     assert all(same(resumed[name], whole[name]) for name in MODEL)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_float16_are_those_of_float32(name):
+    """Its eps would be 0, and squares of small gradients too: parameters became nan."""
+    rate = {} if name == "adafactor" else {"learning_rate": 0.01}
+    gradient = np.array([[0.0, 1e-5, 1.0], [3e-4, 300.0, 1e-3]], np.float16)
+    steps = []
+    for dtype in (mx.float16, mx.float32):
+        now = {"w": mx.full(gradient.shape, 2.0, dtype)}
+        optimizer = Optimizer(json.dumps({"name": name, **rate}), now)
+        now = optimizer.updated({"w": mx.array(gradient).astype(dtype)}, now)
+        assert now["w"].dtype == dtype
+        steps.append(np.array(now["w"].astype(mx.float32)))
+    np.testing.assert_allclose(*steps, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_the_norm_of_gradients_of_16_bits_has_the_digits_of_float32(dtype):
+    gradients = {f"g{at}": mx.full((3,), 300.0 + 4 * at, dtype) for at in range(50)}
+    values = np.concatenate([np.array(each.astype(mx.float32)) for each in gradients.values()])
+    found, norm = clipped(gradients, 0.0, 1.0)
+    assert norm.dtype == mx.float32
+    np.testing.assert_allclose(norm.item(), np.linalg.norm(values), rtol=1e-6)
+    assert all(each.dtype == dtype for each in found.values())
 
 
 def test_a_state_is_copied_and_restored():

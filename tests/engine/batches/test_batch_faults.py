@@ -163,12 +163,12 @@ def break_text_that_cannot_be_told(generation):
 
 
 def break_grammar(generation):
-    constraint = generation._inputs._constraint
+    constraint = generation._inputs.constraint
     constraint.accept = failing_after(5, constraint.accept, KeyboardInterrupt())
 
 
 def break_mask(generation):
-    constraint = generation._inputs._constraint
+    constraint = generation._inputs.constraint
     constraint.allowed = failing_after(5, constraint.allowed, RuntimeError("broken"))
 
 

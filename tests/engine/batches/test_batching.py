@@ -122,13 +122,78 @@ def test_every_context_keeps_its_own_options(lib, tiny, open_context):
     assert given == alone
 
 
+DRAFTS = [("llama", "llama"), ("llama", "llama-rough"), ("llama", None), ("gemma3_text", None)]
+
+
+@pytest.mark.parametrize(("kind", "draft"), DRAFTS)
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 4}], ids=["best", "sampled"])
+def test_drafts_of_several_contexts_are_checked_together(
+    lib, tiny, open_context, kind, draft, sampling
+):
+    """Of different length, some without any; the tokens are those alone and without drafts."""
+    model = tiny(kind)
+    prompts = [(prompt(11, seed) * 9)[:length] for seed, length in enumerate((5, 40, 17, 60, 2))]
+    params = [{"max_tokens": 24 + n, **sampling} for n in range(len(prompts))]
+    alone = []
+    for tokens, own in zip(prompts, params, strict=True):
+        context = open_context(model, solo=True)
+        lib.begin(context, tokens, **own)
+        alone.append(delivered(lib.drain(context)))
+    contexts = [open_context(model) for _ in prompts]
+    drafted = {"draft": tiny(draft)} if draft else {}
+    given: list = [None] * len(prompts)
+
+    def work(index: int) -> None:
+        own = {**params[index], **drafted, "draft_tokens": (0 if index == 2 else 2 + index)}
+        if index == 2:
+            own.pop("draft", None)
+        lib.begin(contexts[index], prompts[index], **own)
+        given[index] = delivered(lib.drain(contexts[index]))
+
+    at_once(len(prompts), work)
+    assert given == alone
+    for context, tokens, generated in zip(contexts, prompts, given, strict=True):
+        assert lib.tokens(context) == tokens + generated[:-1]
+    if kind == KV:
+        assert sum(lib.info(context)["batched"] for context in contexts) > 0
+        assert lib.info(contexts[0])["alone"] is None
+
+
+def test_a_context_with_a_draft_leaves_a_batch_in_every_state(lib, tiny, open_context, oracle):
+    """Cancels and forks while others check drafts, too."""
+    model, known = tiny(KV), oracle(KV)
+    start = (prompt(11) * 4)[:40]
+    expected = known.after(start, 40)
+    contexts = [open_context(model) for _ in range(3)]
+    for context in contexts:
+        lib.begin(context, start, max_tokens=40, draft=tiny("llama-rough"), draft_tokens=3)
+    pieces: list[list[int]] = [[], [], []]
+    for turn in range(8):
+        for index, context in enumerate(contexts):
+            pieces[index] += delivered(next_ok(lib, context, 1))
+            assert lib.tokens(context) == start + pieces[index]
+        fork = lib.fork(contexts[turn % 3])
+        held = start + pieces[turn % 3]
+        assert (
+            greedy(lib, fork, [*held, expected[len(held) - len(start)]], 4)
+            == (expected[len(held) - len(start) + 1 :][:4])
+        )
+        lib.free(fork)
+    lib.cancel(contexts[0])
+    assert lib.next(contexts[0]).finish == FINISH_CANCELED
+    assert lib.tokens(contexts[0]) == start + pieces[0]
+    for index in (1, 2):
+        pieces[index] += delivered(lib.drain(contexts[index]))
+        assert pieces[index] == expected
+
+
 def test_a_solo_context_says_so(lib, tiny, open_context):
     context = open_context(tiny(KV), solo=True)
     assert lib.info(context)["alone"] == "solo"
 
 
 def test_what_cannot_be_batched_says_why(lib, tiny, open_context):
-    model = tiny(KV)
+    model = tiny(RECURRENT)
     drafting = open_context(model)
     lib.begin(drafting, prompt(8), draft_tokens=2)
     assert "speculative" in lib.info(drafting)["alone"]

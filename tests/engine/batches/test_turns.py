@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +16,10 @@ from cowmlx.scheduling import scheduler as module
 from cowmlx.scheduling.scheduler import MOST_OWED, Scheduler
 from cowmlx.scheduling.streams import StreamPool
 from cowmlx.services import training_runs
+from cowmlx.services.computing import is_computed
 from cowmlx.services.training_runs import SHARE, Trainee, TrainingRun
 from cowmlx.training.array_data import Inputs
+from cowmlx.training.training import Settings, Training
 
 
 class Clock:
@@ -121,7 +125,7 @@ def test_a_very_long_turn_does_not_stop_programs_for_long(clock):
 
 
 class Micro:
-    """A training whose micro-batches take a time, in their turn or beside others'.
+    """A training whose micro-batches take a time, in a turn and behind it.
 
     Attributes:
         ends: when each was computed.
@@ -149,27 +153,34 @@ class Micro:
         self.error = error
 
     def computation(self) -> type:
-        """A class in place of mlx's computations: each ends at a time."""
+        """A class in place of mlx's computations: in parts of 4 ms, or beside others' turns."""
         clock = self._clock
 
         class Ending:
             error = None
 
-            def __init__(self, ends: list[float]) -> None:
-                self._end = ends[0]
+            def __init__(self, seconds: list[float]) -> None:
+                self._left = seconds[0]
+                self._end = math.inf
+
+            def start(self) -> None:
+                self._end = clock.now + self._left
+
+            def finish(self) -> None:
+                clock.now = max(clock.now, self._end)
 
             def advance(self, waits: bool = False) -> bool:
-                clock.now += 0.004 if waits else 0
-                return clock.now >= self._end
+                part = min(0.004, self._left) if waits else 0.0
+                self._left -= part
+                clock.now += part
+                return self._left <= 0 or clock.now >= self._end
 
         return Ending
 
     def _steps(self) -> Iterator[Any]:
         while True:
             self._clock.now += self._length
-            until = self._clock.now + self._beside
-            yield [until] if self._beside else None
-            self._clock.now = max(self._clock.now, until)
+            yield [self._beside] if self._beside else None
             self.ends.append(self._clock.now)
 
 
@@ -180,8 +191,8 @@ def test_a_training_has_its_share_while_others_never_pause(clock, monkeypatch, l
     run(clock, [context, training.unit], 20)
     share = len(training.ends) * (length + beside) / 20
     assert SHARE / 2 <= share <= SHARE * 1.05
-    if beside >= 0.05:  # nobody waited for what is computed beside them
-        assert context.time == pytest.approx(20 - len(training.ends) * length, abs=length)
+    if beside >= 0.05:  # in parts, so the context has all the rest
+        assert context.time == pytest.approx(20 * (1 - SHARE), rel=0.02)
 
 
 def test_a_training_has_all_the_time_in_a_pause(clock, monkeypatch):
@@ -203,6 +214,54 @@ def test_a_training_has_all_the_time_in_a_pause(clock, monkeypatch):
             clock.now += max(due, 1e-6)  # the dispatch thread sleeps
     count = sum(end > pause for end in training.ends)
     assert count * 0.11 >= 9.5
+
+
+def test_others_have_turns_between_the_parts_of_a_micro_batch(clock, monkeypatch):
+    turns: list[int] = []  # of the other, before each part
+    context, training = Unit(clock, 0.001, False), Micro(clock, 0.0, 0.1)
+
+    class InParts:
+        """A computation of 20 parts, each of which takes 4 ms."""
+
+        error = None
+
+        def __init__(self, _: list[float]) -> None:
+            pass
+
+        def advance(self, waits: bool = False) -> bool:
+            turns.append(context.turns)
+            clock.now += 0.004
+            return len(turns) == 20
+
+    monkeypatch.setattr(training_runs, "Computation", InParts)
+    scheduler = Scheduler()
+    scheduler.begin(training.unit)
+    assert turns == [0]
+    scheduler.add(context)
+    while len(turns) < 20:
+        assert scheduler.step()
+    share = 0.004 / 0.001 * (1 / SHARE - 1)
+    between = [later - before for before, later in pairwise(turns[:20])]
+    assert between == pytest.approx([share] * 19, abs=2)
+
+
+def test_a_step_of_a_training_starts_nothing_itself():
+    """Else mlx would make the dispatch thread wait for nearly all of a long micro-batch."""
+    values = {"w": mx.ones((2, 3))}
+    objective = SimpleNamespace(
+        parameters=lambda: dict(values),
+        set_parameters=values.update,
+        gradients=lambda batch, key: (mx.array(9.0), mx.array(1), {"w": 2 * values["w"]}),
+        evaluate=lambda batch: (values["w"].sum(), mx.array(1), mx.array(-1)),
+    )
+    training = Training(cast("Any", objective), Settings('{"name": "sgd", "learning_rate": 0.1}'))
+    batch = cast("Any", SimpleNamespace(micro_batches=[[], []]))
+    source = SimpleNamespace(batch=lambda number: None if number else batch)
+    for turns in (training.advance(batch), training.evaluate(cast("Any", source))):
+        for arrays in turns:
+            mx.synchronize()
+            assert not is_computed(arrays)
+    assert training.step == 1
 
 
 def test_a_cancel_ends_a_training_that_others_leave_no_turn(clock, monkeypatch):

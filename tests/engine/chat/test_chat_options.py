@@ -59,7 +59,8 @@ def refused(lib, model, context=None, **options):
         ({"toolchoice": "none"}, "did you mean 'tool_choice'?"),
         ({"temperature": 2}, "'temperature' is no option"),
         ({"chat_template_kwargs": {"a": 1}}, "'chat_template_kwargs' is no option"),
-        ({"thinking": True}, "did you mean 'enable_thinking'?"),
+        ({"enable_thinkin": True}, "did you mean 'enable_thinking'?"),
+        ({"thinking_token": 4}, "did you mean 'thinking_tokens'?"),
         ({"": 1}, "'' is no option"),
         ({"range": 1}, "'range' is no option"),
         ({"raise_exception": 1}, "'raise_exception' is no option"),
@@ -90,6 +91,8 @@ def test_what_is_accepted_is_listed_once(lib, calf):
             "continue_final_message",
             "enable_thinking",
             "parse_special",
+            "thinking_end_text",
+            "thinking_tokens",
             "tool_choice",
             "tools",
         )
@@ -224,6 +227,48 @@ def test_what_the_template_leaves_out_of_a_message_is_refused(lib, calf, message
     status, told = refused_messages(lib, calf, [*USER, {**USER[0], **message}])
     assert status == EINVAL
     assert named in told
+
+
+CALL = {"name": "look", "arguments": {}}
+CALLS = "messages[0].tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ({"role": "user", "content": {"text": "a"}}, "messages[0].content must be a string or"),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text must be"),
+        ({"role": "user", "content": [{"type": "text", "text": 5}]}, "[0].text must be a string"),
+        ({"role": "tool", "content": {"a": 1}}, "messages[0].content (an object): this model's"),
+        ({"role": "tool", "content": [1, 2]}, "messages[0].content (an array): this model's"),
+        ({"tool_calls": "look"}, f"{CALLS} must be an array, not a string"),
+        ({"tool_calls": [5]}, f"{CALLS}[0] must be an object, not a number"),
+        ({"tool_calls": [{}]}, f"{CALLS}[0].name must be a non-empty string; a tool call is"),
+        ({"tool_calls": [{"function": "a"}]}, f"{CALLS}[0].function must be an object, not a str"),
+        ({"tool_calls": [CALL, {"function": {**CALL, "name": 5}}]}, "[1].function.name must be"),
+        ({"tool_calls": [{"name": "a"}]}, f"{CALLS}[0].arguments must be an object, or its JSON"),
+        ({"tool_calls": [{**CALL, "arguments": 5}]}, f"{CALLS}[0].arguments must be"),
+    ],
+)
+def test_contents_and_calls_of_another_form_are_refused(lib, calf, message, named):
+    status, told = refused_messages(lib, calf, [{"role": "assistant", **message}, *USER])
+    assert status == EINVAL
+    assert named in told
+
+
+def test_results_that_a_template_reads_may_be_objects_and_arrays(lib, calf, loaded):
+    text = [{"type": "text", "text": "sunny"}]
+    tokens = lib.chat_prompt(calf, [*USER, {"role": "tool", "content": text}])
+    assert "sunny" in lib.detokenize(calf, tokens)
+    _, told = refused_messages(lib, calf, [*USER, {"role": "tool", "content": ["sunny"]}])
+    assert "messages[1].content (an array)" in told
+    results = [{"role": "tool", "content": content} for content in (text, text, ["sunny"])]
+    _, told = refused_messages(lib, calf, [*USER, *results])
+    assert "messages[3].content (an array)" in told
+    model = loaded("{% for m in messages %}{{ m.content | tojson }}{% endfor %}")
+    for result in ({"weather": "sunny"}, ["sunny"]):
+        tokens = lib.chat_prompt(model, [*USER, {"role": "tool", "content": result}])
+        assert "sunny" in lib.detokenize(model, tokens)
 
 
 @pytest.mark.parametrize("key", ["images", "image", "audio", "videos"])

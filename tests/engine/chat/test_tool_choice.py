@@ -16,60 +16,22 @@ from support.signatures import (
     FINISH_STOP,
     GRAMMAR_REGEX,
 )
-from support.tool_samples import CALLS, SAMPLES, TOOLS
-
-USER = [{"role": "user", "content": "Is it raining in Oslo?"}]
-THINK = ["<think>", "</think>"]
-CALL_MARKERS = ["<tool_call>", "</tool_call>"]
-JSON_TOOLS = {"tool_parser_type": "json_tools"}
-CALL = '<tool_call>\n{"name": "look", "arguments": {"q": "a b", "n": 3}}\n</tool_call>'
-# What each notation writes as single tokens, where a model has them.
-MARKERS = {
-    "function_gemma": ["<start_function_call>", "<end_function_call>", "<escape>"],
-    "gemma4": ["<|tool_call>", "<tool_call|>", '<|"|>'],
-    "glm47": [*CALL_MARKERS, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
-    "json_tools": CALL_MARKERS,
-    "kimi_k2": [
-        f"<|tool_call{part}|>"
-        for part in ("s_section_begin", "s_section_end", "_begin", "_argument_begin", "_end")
-    ],
-    "kimi_k3": ["<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"],
-    "laguna": CALL_MARKERS,
-    "longcat": ["<longcat_tool_call>", "</longcat_tool_call>", "<longcat_arg_key>"],
-    "minicpm5": ["<function", "</function>", "</param>"],
-    "minimax_m2": ["<minimax:tool_call>", "</minimax:tool_call>"],
-    "mistral": ["[TOOL_CALLS]", "[ARGS]"],
-    "muse_spark": ["<atem:function_calls>", "</atem:function_calls>"],
-    "pythonic": ["<|tool_call_start|>", "<|tool_call_end|>"],
-    "qwen3_coder": CALL_MARKERS,
-}
-NAMED = {"type": "function", "function": {"name": "look"}}
-WEATHER: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "unit": {"type": "string", "enum": ["celsius", "kelvin"]},
-                "days": {"type": "integer", "minimum": 1, "maximum": 9},
-                "wet": {"type": "boolean"},
-            },
-            "required": ["unit", "days", "wet"],
-            "additionalProperties": False,
-        },
-    },
-}
-NOTHING = {"type": "function", "function": {"name": "get_time"}}
-# XTML writes the arguments as one object; what the model wants is not always what it may say.
-ONE_OBJECT = (
-    '<|open|>tools<|sep|><|open|>call tool="look" index="1"<|sep|><|open|>json type="object"<|sep|>'
-    '{"q": "a b", "n": 3}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+from support.tool_samples import (
+    CALL_MARKERS,
+    CALLS,
+    JSON_TOOLS,
+    MARKERS,
+    SAMPLES,
+    THINK,
+    TOOLS,
+    USER,
+    WEATHER,
+    sample,
 )
 
-
-def sample(parser: str) -> str:
-    return ONE_OBJECT if parser == "kimi_k3" else SAMPLES[parser]
+CALL = '<tool_call>\n{"name": "look", "arguments": {"q": "a b", "n": 3}}\n</tool_call>'
+NAMED = {"type": "function", "function": {"name": "look"}}
+NOTHING = {"type": "function", "function": {"name": "get_time"}}
 
 
 def settings(parser: str) -> dict[str, Any]:
@@ -347,10 +309,12 @@ def test_a_grammar_and_a_call_exclude_each_other(lib, context):
     assert chat.said() == "yes"
 
 
-def test_guesses_and_a_call_exclude_each_other(lib, context):
-    params = {"draft_tokens": 4}
-    message = refused(lib, context, EUNSUPPORTED, tools=TOOLS, tool_choice="look", params=params)
-    assert "tool_choice and draft_tokens" in message
+def test_drafts_make_the_same_call(lib, says):
+    context = says(CALL, CHATML, CALL_MARKERS, settings=JSON_TOOLS)
+    options = {"tools": TOOLS, "tool_choice": "look"}
+    plain = lib.chat(context, USER, options=options)
+    drafted = lib.chat(context, USER, options=options, draft_tokens=4)
+    assert drafted.events == plain.events
 
 
 def test_a_model_without_a_format_is_named(lib, says):

@@ -206,6 +206,7 @@ def test_a_fork_has_its_context_s_parameters(lib, tiny, open_context, fork):
         "overflow": OVERFLOW_ROLL,
         "keep_tokens": 3,
         "share_prefix": True,
+        "checkpoint_interval": 64,
     }
     context = open_context(tiny("llama-wide"), **settings)
     info = lib.info(fork(context))

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from math import exp, log
+
+import mlx.core as mx
 import pytest
-from driver import KV, delivered, greedy, next_ok, opened, prompt
-from support import tiny_models
+from driver import (
+    DEQUANTIZED,
+    KV,
+    QUANTIZED_SLIDING,
+    delivered,
+    generate_at_once,
+    greedy,
+    next_ok,
+    opened,
+    prompt,
+)
+from support import loaded, tiny_models
 from support.library import StatusError
 from support.signatures import EUNSUPPORTED, FINISH_CANCELED
 from tasks import BEYOND_WINDOWS, LONG, TASKS
+
+from cowmlx.accelerate.fused.stand_in import plainly
+from cowmlx.cache.layers import KVQuantization
+from cowmlx.networks import light_route
 
 MODEL = "llama-wide"
 START = prompt(40)
@@ -83,9 +100,9 @@ def test_a_group_s_size_fits_the_heads(lib, tiny, open_context):
         assert f"group size {size}" in refused.value.message
 
 
-@bits_of_both
-def test_trims_forks_and_rewinds_are_exact(lib, tiny, open_context, bits):
-    model = tiny(MODEL)
+@pytest.mark.parametrize(("name", "bits"), [(MODEL, 4), (MODEL, 8), (DEQUANTIZED, 4)])
+def test_trims_forks_and_rewinds_are_exact(lib, tiny, open_context, name, bits):
+    model = tiny(name)
     context = open_context(model, kv_bits=bits)
     greedy(lib, context, START, 10)
     held = lib.tokens(context)
@@ -119,9 +136,10 @@ def test_a_cancel_leaves_what_was_delivered(lib, tiny, open_context, bits):
     assert greedy(lib, context, after, 8) == fresh(lib, model, bits, after)
 
 
-def test_a_hybrid_s_quantized_cache_is_rebuilt_to_trim(lib, tiny, open_context):
-    """Its recurrent layers can drop nothing."""
-    model = tiny("qwen3_next-wide")
+@pytest.mark.parametrize("name", ["qwen3_next-wide", QUANTIZED_SLIDING, "gpt_oss-wide"])
+def test_a_quantized_cache_is_rebuilt_to_trim(lib, tiny, open_context, name):
+    """Where recurrent layers, or windows that are full, can drop nothing."""
+    model = tiny(name)
     context = open_context(model, kv_bits=8)
     greedy(lib, context, START, 6)
     held = lib.tokens(context)
@@ -132,3 +150,97 @@ def test_a_hybrid_s_quantized_cache_is_rebuilt_to_trim(lib, tiny, open_context):
     lib.rewind(context, checkpoint)
     after = held + prompt(3)
     assert greedy(lib, context, after, 8) == fresh(lib, model, 8, after)
+
+
+# ------------------------------------------------- Sliding windows, soft caps, sinks
+
+# Windows, a soft cap, and windows with sinks.
+OTHERS = [QUANTIZED_SLIDING, DEQUANTIZED, "gpt_oss-wide"]
+
+
+def distribution(lib, model, **params):
+    """The probabilities of the token behind a prompt that leaves all windows."""
+    with opened(lib, model, **params) as context:
+        lib.begin(context, prompt(BEYOND_WINDOWS), max_tokens=0)
+        logits = lib.logits(context)
+    highest = max(logits)
+    weights = [exp(logit - highest) for logit in logits]
+    return [weight / sum(weights) for weight in weights]
+
+
+def divergence(first, second):
+    """KL divergence in nats."""
+    return sum(p * log(p / max(q, 1e-30)) for p, q in zip(first, second, strict=True) if p > 0)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_fewer_bits_cost_more(lib, tiny, name):
+    exact = distribution(lib, tiny(name))
+    eight, four = (
+        divergence(exact, distribution(lib, tiny(name), kv_bits=bits)) for bits in (8, 4)
+    )
+    assert 0 < eight < four
+
+
+@bits_of_both
+def test_an_attention_that_takes_numbers_gets_rounded_ones(folder, bits):
+    """Those of a plain cache in which keys and values are rounded as they come."""
+    model = loaded.load(folder(DEQUANTIZED))
+    quantized = KVQuantization(model, bits, 0)
+
+    class Rounded(light_route.cache_module(model.package).KVCache):
+        def update_and_fetch(self, *arrays):
+            how = {"group_size": 64, "bits": bits}
+            return super().update_and_fetch(
+                *(mx.dequantize(*mx.quantize(array, **how), **how) for array in arrays)
+            )
+
+    caches = quantized.maker(model)(), [Rounded() for _ in model.make_cache()]
+    ids = mx.array([START])
+    with plainly():
+        given, expected = (model.network(ids, cache=cache) for cache in caches)
+    assert mx.array_equal(given, expected)
+    fused = model.network(ids, cache=quantized.maker(model)())
+    assert mx.abs(fused - expected).max() < 1e-3 * mx.abs(expected).max()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_caches_beyond_windows_shrink(lib, tiny, open_context, name):
+    """Those of windows do not; and few tokens take whole blocks."""
+    sizes = {}
+    for bits in (0, 8, 4):
+        context = open_context(tiny(name), kv_bits=bits)
+        lib.begin(context, prompt(400), max_tokens=0)
+        sizes[bits] = lib.info(context)["bytes"]
+    assert sizes[4] < sizes[8] < sizes[0]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_contexts_at_once_get_the_tokens_that_they_get_alone(lib, tiny, open_context, name):
+    """Beside one that is not quantized."""
+    model = tiny(name)
+    lengths, wanted = (5, 40, 40), (8, 8, 0)
+    prompts = [prompt(length, seed) for seed, length in enumerate(lengths)]
+    asked = zip(prompts, wanted, strict=True)
+    alone = [fresh(lib, model, bits, tokens, 12) for tokens, bits in asked]
+    contexts = [open_context(model, kv_bits=bits) for bits in wanted]
+    assert generate_at_once(lib, contexts, prompts, max_tokens=12) == alone
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_cancel_leaves_what_windows_held(lib, tiny, open_context, name):
+    model = tiny(name)
+    context = open_context(model, kv_bits=8)
+    lib.begin(context, START, max_tokens=30)
+    held = START + delivered(next_ok(lib, context, 3))
+    lib.cancel(context)
+    assert lib.next(context).finish == FINISH_CANCELED
+    assert lib.tokens(context) == held
+    after = held + prompt(2)
+    assert greedy(lib, context, after, 8) == fresh(lib, model, 8, after)
+
+
+def test_a_network_with_windows_alone_is_refused(lib, tiny):
+    with pytest.raises(StatusError, match="no keys and values but behind windows") as refused:
+        lib.context(tiny("recurrent_gemma-wide"), kv_bits=8)
+    assert refused.value.status == EUNSUPPORTED

@@ -33,6 +33,8 @@ CACHES = [
     *((kind, {}) for kind in KINDS),
     ("gpt_oss", {}),
     ("recurrent_gemma", {}),
+    ("gemma3_text-wide", {"kv_bits": 4}),
+    ("gemma2-wide", {"kv_bits": 8}),
     ("llama-wide", {"kv_bits": 4}),
     ("llama-wide", {"kv_bits": 8, "kv_group_size": 32}),
 ]

@@ -12,7 +12,7 @@ from support.compiler import run
 
 HOST = Path(__file__).parents[1] / "hosts/broken_steps.py"
 PLACE = "RuntimeError: broken ("
-KINDS = ("model", "context", "adapter", "checkpoint", "program", "training", "array")
+KINDS = ("model", "context", "adapter", "checkpoint", "media", "program", "training", "array")
 NO_HANDLES = dict.fromkeys(KINDS, 0)
 
 

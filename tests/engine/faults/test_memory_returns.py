@@ -22,6 +22,11 @@ def warm(lib, tiny, folder):
     lib.free_model(model)
 
 
+# Angles of positions and keys of random numbers that a first use makes. A context that left a
+# number behind would leave thousands of bytes, since tests open many, or generate much.
+CONSTANTS = 1024
+
+
 def active(lib):
     gc.collect()  # the library is in the Python of the tests, whose garbage may hold arrays
     lib.trim_memory()
@@ -49,7 +54,7 @@ def test_a_thousand_contexts_come_and_go(lib, tiny):
     use(range(20))
     settled = active(lib)
     use(range(1000))
-    assert active(lib) <= settled
+    assert active(lib) <= settled + CONSTANTS
     assert lib.info()["handles"] == open_before
     assert len(set(seen)) == len(seen)
 
@@ -64,8 +69,7 @@ def test_many_open_contexts_give_their_memory_back(lib, tiny):
     assert lib.info()["handles"]["context"] >= 60
     for context in contexts:
         lib.free(context)
-    # The network keeps the angles of the last positions, a few bytes.
-    assert active(lib) - before < 1024 < held
+    assert active(lib) - before < CONSTANTS < held
 
 
 def test_a_model_gives_its_memory_back(lib, folder):
@@ -74,7 +78,7 @@ def test_a_model_gives_its_memory_back(lib, folder):
         model = lib.load(folder("llama-big"))
         assert active(lib) - before >= lib.info(model)["bytes"]
         lib.free_model(model)
-        assert active(lib) <= before
+        assert active(lib) <= before + CONSTANTS
 
 
 def test_a_model_lives_until_its_last_context_is_freed(lib, folder):
@@ -91,7 +95,7 @@ def test_a_model_lives_until_its_last_context_is_freed(lib, folder):
     assert active(lib) - before >= size
     assert greedy(lib, contexts[1], prompt(5), 4) == expected
     lib.free(contexts[1])
-    assert active(lib) <= before
+    assert active(lib) <= before + CONSTANTS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +107,7 @@ def test_a_reset_gives_the_cache_back(lib, tiny, open_context, kind):
     assert active(lib) > before
     lib.reset(context)
     assert lib.info(context)["bytes"] == 0
-    assert active(lib) <= before
+    assert active(lib) <= before + CONSTANTS
 
 
 def test_generating_for_long_in_one_context_does_not_leak(lib, tiny, open_context):
@@ -113,7 +117,7 @@ def test_generating_for_long_in_one_context_does_not_leak(lib, tiny, open_contex
     for _ in range(3):
         lib.reset(context)
         lib.generate(context, prompt(5), max_tokens=400)
-    assert active(lib) <= settled
+    assert active(lib) <= settled + CONSTANTS
 
 
 def test_the_handle_counts_are_those_of_open_handles(lib, tiny, folder):
@@ -123,7 +127,7 @@ def test_the_handle_counts_are_those_of_open_handles(lib, tiny, folder):
     contexts = [lib.context(model) for _ in range(3)]
     lib.checkpoint(contexts[0])
     counts = lib.info()["handles"]
-    more = {"model": 1, "context": 3, "adapter": 0, "checkpoint": 1, "program": 0}
+    more = {"model": 1, "context": 3, "adapter": 0, "media": 0, "checkpoint": 1, "program": 0}
     more |= {"training": 0, "array": 0}
     assert counts == {kind: before[kind] + more[kind] for kind in before}
     for context in contexts:  # a checkpoint goes with its context

@@ -15,11 +15,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes import byref, c_int64
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.arrays import Arrays
 from support.library import Library, StatusError
-from support.signatures import DONE, ECANCELED, EHANDLE, ETIMEDOUT, OK
+from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, OK
 
 THREADS, ATTEMPTS = 8, 3
 FOREVER = 2**32 - 1
@@ -29,6 +31,9 @@ PARAMS: list[dict[str, Any]] = [
     {"max_tokens": 16},
     {"max_tokens": 24, "temperature": 0.8, "top_p": 0.9, "seed": 7},
     {"max_tokens": 12, "repetition_penalty": 1.3},
+    {"max_tokens": 24, "draft_tokens": 3},
+    {"max_tokens": 20, "grammar": "[a-z ]{9}", "grammar_kind": 2, "grammar_triggers": [" the"]},
+    {"max_tokens": 16, "grammar": "[a-z ]{9}", "grammar_kind": 2, "draft_tokens": 2},
 ]
 
 lib = Library()
@@ -71,6 +76,12 @@ def answered(model: int, question: str) -> Chat:
     return Chat(model, messages, text)
 
 
+def allow(error: StatusError, *statuses: int) -> None:
+    """Raise an error that is none of these."""
+    if error.status not in statuses:
+        raise error
+
+
 class AtRisk:
     """Contexts that another thread cancels while they are in here, and only then."""
 
@@ -100,25 +111,40 @@ class Worker:
     """One thread's work: every kind of it again and again, in another order."""
 
     def __init__(
-        self, number: int, seed: int, tasks: list[Task], chats: list[Chat], at_risk: AtRisk
+        self,
+        number: int,
+        seed: int,
+        folder: Path,
+        tasks: list[Task],
+        chats: list[Chat],
+        at_risk: AtRisk,
     ) -> None:
         self.done: Counter[str] = Counter()
         self._draw = random.Random(f"{seed} {number}")
         self._tasks = tasks
         self._chats = chats
         self._at_risk = at_risk
-        self._file = Path(folder) / f"{number}.safetensors"
+        self._file = folder / f"{number}.safetensors"
+
+    @property
+    def kinds(self) -> list[Callable[[], None]]:
+        """All kinds of work."""
+        return [
+            self.stream, self.generate, self.chat, self.cancel, self.free, self.fork, self.trim,
+            self.checkpoint, self.save_and_load, self.keep_in_memory, self.sleep, self.tokenize,
+        ]  # fmt: skip
 
     def run_all(self) -> None:
         """Do each kind of work once."""
-        kinds: list[Callable[[], None]] = [
-            self.stream, self.generate, self.chat, self.cancel, self.free, self.fork, self.trim,
-            self.checkpoint, self.save_and_load, self.tokenize,
-        ]  # fmt: skip
+        kinds = self.kinds
         self._draw.shuffle(kinds)
         for kind in kinds:
-            kind()
+            self.do(kind)
             self.done[kind.__name__] += 1
+
+    def do(self, kind: Callable[[], None]) -> None:
+        """Do one kind of work."""
+        kind()
 
     # What kinds of work share.
 
@@ -130,15 +156,28 @@ class Worker:
             priority=draw.choice([0, 0, -1]),
             solo=draw.random() < 0.25,
             share_prefix=draw.random() < 0.5,
+            checkpoint_interval=draw.choice([0, 32, 1024]),
         )
-        yield context
-        lib.free(context)
+        try:
+            yield context
+        finally:
+            self._release(lib.free, context)
+
+    def _release(self, free: Callable[[int], None], handle: int) -> None:
+        free(handle)
 
     def _task(self, model: int | None = None) -> Task:
         return self._draw.choice([task for task in self._tasks if model in (None, task.model)])
 
+    def _params(self, task: Task) -> dict[str, Any]:
+        """The options of a task, at times with a function that leaves all logits as they are."""
+        drafts = task.params.keys() & {"draft", "draft_tokens"}
+        if drafts or self._draw.random() < 0.75:
+            return task.params
+        return {**task.params, "logits_fn": lambda *_: None}
+
     def _check(self, context: int, task: Task) -> None:
-        text = lib.generate(context, task.prompt, **task.params).text
+        text = lib.generate(context, task.prompt, **self._params(task)).text
         assert text == task.text, (text, task)
 
     def _hold(self, context: int, tokens: list[int]) -> None:
@@ -151,7 +190,7 @@ class Worker:
                 with self._at_risk(context):
                     return call(context, *arguments)
             except StatusError as error:
-                assert error.status == ECANCELED, error
+                allow(error, ECANCELED)
         return call(context, *arguments)
 
     # The kinds.
@@ -160,12 +199,13 @@ class Worker:
         """begin, poll, next."""
         task, given = self._task(), []
         with self._context(task.model) as context:
-            lib.begin(context, task.prompt, **task.params)
+            lib.begin(context, task.prompt, **self._params(task))
             while True:
                 timeout = self._draw.choice([None, 0, 1, FOREVER])
                 if timeout is not None:
                     status = lib.c.cow_mlx_context_poll(context, timeout)
-                    assert status in (OK, ETIMEDOUT), lib.message()
+                    if status != ETIMEDOUT:
+                        lib.check(status)
                 piece = lib.next(context, capacity=self._draw.choice([1, 256]))
                 if piece.needed:
                     piece = lib.next(context, capacity=piece.needed + 1)
@@ -194,10 +234,10 @@ class Worker:
         with self._context(task.model) as context:
             try:
                 with self._at_risk(context):
-                    lib.generate(context, task.prompt, heard.append, **task.params)
+                    lib.generate(context, task.prompt, heard.append, **self._params(task))
                 assert "".join(heard) == task.text
             except StatusError as error:
-                assert error.status == ECANCELED, error
+                allow(error, ECANCELED)
                 assert task.text.startswith("".join(heard)), (heard, task)
             self._check(context, task)
 
@@ -205,13 +245,21 @@ class Worker:
         """A context that is freed while it generates."""
         task = self._task()
         context = lib.context(task.model)
+        freed: list[str] = []
+
+        def free(text: str) -> None:
+            freed.append(text)
+            self._release(lib.free, context)
+
         try:
-            lib.generate(context, task.prompt, lambda text: lib.free(context), **task.params)
+            lib.generate(context, task.prompt, free, **task.params)
         except StatusError as error:
-            assert error.status in (ECANCELED, EHANDLE), error
+            if not freed:
+                self._release(lib.free, context)
+            allow(error, ECANCELED, EHANDLE)
         else:
             assert not task.text, "it was freed at its first text"
-            lib.free(context)
+            self._release(lib.free, context)
         assert lib.c.cow_mlx_context_cancel(context) == EHANDLE
 
     def fork(self) -> None:
@@ -220,9 +268,11 @@ class Worker:
         with self._context(task.model) as context:
             self._hold(context, task.prompt)
             forked = lib.fork(context)
-            self._check(forked, task)
-            self._check(context, self._task(task.model))
-            lib.free(forked)
+            try:
+                self._check(forked, task)
+                self._check(context, self._task(task.model))
+            finally:
+                self._release(lib.free, forked)
 
     def trim(self) -> None:
         """What was trimmed is processed again."""
@@ -241,9 +291,11 @@ class Worker:
         with self._context(task.model) as context:
             self._hold(context, task.prompt)
             checkpoint = lib.checkpoint(context)
-            self._check(context, self._task(task.model))
-            lib.rewind(context, checkpoint)
-            lib.free_checkpoint(checkpoint)
+            try:
+                self._check(context, self._task(task.model))
+                lib.rewind(context, checkpoint)
+            finally:
+                self._release(lib.free_checkpoint, checkpoint)
             assert lib.tokens(context) == task.prompt
             self._check(context, task)
 
@@ -257,15 +309,39 @@ class Worker:
             assert lib.tokens(other) == task.prompt
             self._check(other, task)
 
+    def keep_in_memory(self) -> None:
+        """An array goes from one context to another."""
+        task, array = self._task(), c_int64()
+        with self._context(task.model) as context, self._context(task.model) as other:
+            self._hold(context, task.prompt)
+            lib.check(lib.c.cow_mlx_context_save_array(context, byref(array)))
+            try:
+                lib.check(lib.c.cow_mlx_context_load_array(other, array))
+            finally:
+                self._release(Arrays(lib).free, array.value)
+            assert lib.tokens(other) == task.prompt
+            self._check(other, task)
+
+    def sleep(self) -> None:
+        """A model falls asleep, unless another thread works with it."""
+        task = self._task()
+        with self._context(task.model) as context:
+            self._hold(context, task.prompt)
+            try:
+                lib.check(lib.c.cow_mlx_model_sleep(task.model))
+            except StatusError as error:
+                allow(error, ESTATE)
+            assert lib.tokens(context) == task.prompt
+            self._check(context, task)
+
     def tokenize(self) -> None:
         """Text to tokens, and back."""
         model, text = self._chats[0].model, self._draw.choice(TEXTS)
         assert lib.detokenize(model, lib.tokenize(model, text)) == text
 
 
-def main(seconds: float, seed: int, calf: str, others: list[str]) -> None:
-    """Compute what tasks give alone; then let all threads work until the time is over."""
-    lib.start()
+def prepare(seed: int, calf: str, others: list[str]) -> tuple[list[Task], list[Chat]]:
+    """Compute what tasks give alone."""
     model = lib.load(calf)
     prompts = [(model, lib.tokenize(model, text, flags=1)) for text in TEXTS]
     chats = [answered(model, question) for question in QUESTIONS]
@@ -273,10 +349,15 @@ def main(seconds: float, seed: int, calf: str, others: list[str]) -> None:
     for path in others:
         other = lib.load(path)
         prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, 70)]
-    tasks = [alone(where, prompt, params) for where, prompt in prompts for params in PARAMS]
+    return [alone(where, prompt, params) for where, prompt in prompts for params in PARAMS], chats
 
+
+def main(seconds: float, seed: int, folder: Path, calf: str, others: list[str]) -> None:
+    """Let all threads work until the time is over."""
+    lib.start()
+    tasks, chats = prepare(seed, calf, others)
     at_risk, over = AtRisk(random.Random(seed + 1)), threading.Event()
-    workers = [Worker(number, seed, tasks, chats, at_risk) for number in range(THREADS)]
+    workers = [Worker(number, seed, folder, tasks, chats, at_risk) for number in range(THREADS)]
     failures: list[str] = []
     end = time.monotonic() + seconds
 
@@ -309,5 +390,5 @@ def main(seconds: float, seed: int, calf: str, others: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    length, chosen, folder, path_of_calf, *rest = sys.argv[1:]
-    main(float(length), int(chosen), path_of_calf, rest)
+    length, chosen, where, path_of_calf, *rest = sys.argv[1:]
+    main(float(length), int(chosen), Path(where), path_of_calf, rest)

@@ -25,7 +25,9 @@ from support.signatures import (
     PARSE_SPECIAL,
     POOLING_CLS,
     POOLING_LAST,
+    POOLING_MAX,
     POOLING_MEAN,
+    POOLING_WEIGHTED,
 )
 from support.threads import together
 
@@ -107,6 +109,34 @@ def assert_pooled(got, wanted, errors):
 def test_vectors_are_pooled_hidden_states(lib, tiny, plain, family, pooling):
     got = lib.embed(tiny(family), texts_of(family), pooling=POOLINGS[pooling], normalize=False)
     assert_pooled(got, *plain(family, pooling))
+
+
+@pytest.mark.plain
+def test_max_and_weighted_mean_are_of_the_states_of_all_tokens(lib, tiny):
+    """The state of a token is the last one of the text that ends with it."""
+    model = tiny("llama-long")
+    words = " ".join(TEXTS).split()[:9] + ["fox"] * 520
+    text = " ".join(words)
+    tokens = lib.tokenize(model, text, ADD_SPECIAL)
+    cuts = [count for count in range(1, len(tokens)) if count < 12 or count in (511, 512, 513)]
+    prefixes = [lib.detokenize(model, tokens[:count]) for count in cuts]
+    assert [lib.tokenize(model, own, ADD_SPECIAL) for own in prefixes] == [
+        tokens[:count] for count in cuts
+    ]
+    short = prefixes[9]
+    states = lib.embed(model, prefixes[:10], pooling=POOLING_LAST, normalize=False)
+    got = {
+        pooling: lib.embed(model, [text, short], pooling=pooling, normalize=False)
+        for pooling in (POOLING_MAX, POOLING_WEIGHTED)
+    }
+    assert close([got[POOLING_MAX][1]], [list(map(max, zip(*states, strict=True)))])
+    weighted = [
+        sum((at + 1) * value for at, value in enumerate(column)) / 55
+        for column in zip(*states, strict=True)
+    ]
+    assert close([got[POOLING_WEIGHTED][1]], [weighted])
+    for state in lib.embed(model, prefixes[10:], pooling=POOLING_LAST, normalize=False):
+        assert all(a >= b - CLOSE for a, b in zip(got[POOLING_MAX][0], state, strict=True))
 
 
 @pytest.mark.plain
@@ -291,7 +321,7 @@ def test_a_text_may_end_at_its_nul(lib, tiny):
 
 @pytest.mark.parametrize(
     "values",
-    [{"pooling": 3}, {"pooling": -1}, {"batch_tokens": 0}, {"batch_tokens": 2**63}],
+    [{"pooling": 6}, {"pooling": -1}, {"batch_tokens": 0}, {"batch_tokens": 2**63}],
     ids=str,
 )
 def test_a_value_out_of_range_is_named(lib, tiny, values):

@@ -221,7 +221,7 @@ def test_a_gguf_file_gets_advice(lib, tmp_path):
         assert error.value.status == EUNSUPPORTED
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.pth"])
+@pytest.mark.parametrize("name", ["weights.bin", "consolidated.pth"])
 def test_weights_of_pytorch_get_advice(lib, folder, tmp_path, name):
     path = Path(shutil.copytree(folder("llama"), tmp_path / "model"))
     next(path.glob("*.safetensors")).rename(path / name)

@@ -446,9 +446,17 @@ def test_contexts_follow_their_own_grammars_at_once(lib, calf, question):
         assert list(threads.map(run, tasks)) == alone
 
 
-def test_guesses_are_not_made_with_a_grammar(lib, context, question):
-    message = refused(lib, context, question, EUNSUPPORTED, **regex("a+"), draft_tokens=4)
-    assert "draft_tokens" in message
+@pytest.mark.parametrize("drafting", ["looked up", "by a model"])
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_drafts_match_too(lib, calf, context, question, name, drafting):
+    """The same tokens as without, greedy and sampled; calf as its own draft is often right."""
+    draft = {"draft_tokens": 4} if drafting == "looked up" else {"draft_tokens": 4, "draft": calf}
+    for params in ({**sampled(lib, calf, name), "temperature": t, "seed": 3} for t in (0, 1.5)):
+        plain = complete(lib, context, question, **params)
+        assert complete(lib, context, question, **params, **draft) == plain
+    if drafting == "by a model":
+        stats = lib.stats(context)
+        assert stats.accepted_tokens > stats.drafted_tokens // 2 > 0
 
 
 def test_it_is_imported_by_the_first_grammar(tmp_path):
@@ -614,7 +622,7 @@ def test_a_refused_grammar_changes_nothing(lib, calf, context, question):
     pieces: list[Piece] = [lib.next(context) for _ in range(3)]
     held = lib.tokens(context)
     refused(lib, context, question, EINVAL, **regex("("))
-    refused(lib, context, question, EUNSUPPORTED, **regex("a"), draft_tokens=2)
+    refused(lib, context, question, EINVAL, **regex("a"), draft_tokens=65)
     assert lib.tokens(context) == held
     assert text_of([*pieces, *lib.drain(context)]) == expected
 

@@ -142,6 +142,42 @@ static void calls_return_at_once(Host& host) {
   EXPECT(said == "3 + 4 = 7." && event.finish == COW_MLX_FINISH_STOP);
 }
 
+static void a_function_of_the_host_changes_logits(Host& host) {
+  GenerationParams params;
+  params.max_tokens = 3;
+  params.logits_fn = [&](const std::int32_t*, std::size_t count, float* logits,
+                         std::size_t vocabulary) {
+    for (std::size_t token = 0; token < vocabulary; token++) logits[token] = -INFINITY;
+    logits[40 + count - host.prompt.size()] = 0;
+    return true;
+  };
+  Pieces pieces = host.context.generate(host.prompt, params);
+  params = GenerationParams();
+  std::int32_t expected = 40;
+  for (const Piece& piece : pieces) EXPECT(piece.token == expected++);
+  EXPECT(expected == 43);
+  params.logits_fn = [](const std::int32_t*, std::size_t, float*, std::size_t) -> bool { throw 7; };
+  int heard = 0;
+  auto call = [&](auto&& action) {
+    try {
+      action();
+    } catch (int number) {
+      heard += number;
+    }
+  };
+  call([&] { host.context.generate(host.prompt, TextFn(), params); });
+  call([&] {
+    for (const Piece& piece : host.context.generate(host.prompt, params)) (void)piece;
+  });
+  call([&] {
+    Piece piece;
+    host.context.begin_async(host.prompt, params);
+    while (host.context.next(piece)) continue;
+  });
+  EXPECT(heard == 21);
+  EXPECT(!host.text(host.context).empty());
+}
+
 static void what_fails_later_is_thrown_later(Host& host) {
   Model nowhere = Model::load_async("/no/such/model");
   EXPECT(thrown([&] { nowhere.poll(); }) == COW_MLX_ENOENT);
@@ -289,6 +325,16 @@ static void owned_parameters_reach_the_library(Host& host) {
   std::vector<Candidate> best = host.context.logprobs();
   EXPECT(best.size() == 2 && best[0].token == piece.token && best[0].logprob == piece.logprob);
 
+  Context fresh(host.model);
+  std::vector<std::vector<Candidate>> scored = fresh.prompt_logprobs(host.prompt, 2);
+  EXPECT(scored.size() == host.prompt.size() && scored[1].size() == 3);
+  EXPECT(scored[1][0].token == host.prompt[1] && std::isnan(scored[0][0].logprob));
+  EXPECT(std::get<2>(fresh.perplexity("Once upon a time", 0)) == host.prompt.size() - 1);
+  Tokens placed = host.prompt;
+  placed[0] = -1;
+  const Array row(std::vector<float>(2), {1, 2});
+  EXPECT(thrown([&] { fresh.begin_embeddings(placed, row); }) == COW_MLX_EINVAL);
+
   params = at_most(1);
   params.bias = {{best[0].token, -INFINITY}};
   host.context.begin(host.prompt, params);
@@ -361,6 +407,14 @@ static void a_context_is_kept_cut_and_copied(Host& host) {
   EXPECT(host.context.info().find("\"tokens\": ") != std::string::npos);
   EXPECT(thrown([&] { Adapter(host.model, host.folder + "/none"); }) == COW_MLX_ENOENT);
   Runtime::trim_memory();
+}
+
+static void images_have_a_size_and_a_hash(Host&) {
+  const unsigned char pixels[] = {1, 2, 3, 0, 4, 5, 6, 0};
+  const Media image = Media::from_pixels(pixels, 1, 2, 3, 4);
+  EXPECT(image.info().find("\"height\": 2") != std::string::npos);
+  EXPECT(thrown([&] { Media::from_pixels(pixels, 1, 2, 3, 2); }) == COW_MLX_EINVAL);
+  EXPECT(thrown([] { Media::from_file(""); }) == COW_MLX_EINVAL);
 }
 
 static void an_adapter_is_used_until_it_is_cleared(Host& host) {
@@ -613,6 +667,7 @@ static const struct {
     SCENARIO(a_range_ends_when_cancelled),
     SCENARIO(next_tells_the_end),
     SCENARIO(calls_return_at_once),
+    SCENARIO(a_function_of_the_host_changes_logits),
     SCENARIO(what_fails_later_is_thrown_later),
     SCENARIO(a_callback_that_throws_cancels_and_is_heard),
     SCENARIO(every_callback_may_throw),
@@ -626,6 +681,7 @@ static const struct {
     SCENARIO(owned_parameters_reach_the_library),
     SCENARIO(a_model_tells_and_translates),
     SCENARIO(a_context_is_kept_cut_and_copied),
+    SCENARIO(images_have_a_size_and_a_hash),
     SCENARIO(an_adapter_is_used_until_it_is_cleared),
     SCENARIO(a_chat_gives_events),
     SCENARIO(an_array_has_what_it_was_made_of),

@@ -78,6 +78,18 @@ public final class Everything {
     said.put("finish", generated.finish().name().toLowerCase());
     said.put("logprob", close(pieces.get(0).logprob()));
     said.put("logits", context.logits().length == (Long) model.info().get("vocabulary_size"));
+    try (Context fresh = model.context(null)) {
+      List<List<Context.Candidate>> scored = fresh.promptLogprobs(prompt, 2);
+      var whole = fresh.perplexity("Once upon a time", 0);
+      int width = ((Long) model.info().get("embedding_width")).intValue();
+      int[] placed = prompt.clone();
+      placed[0] = -1;
+      NDArray zeros = NDArray.of(Tensor.of(new float[width], 1, width));
+      fresh.beginEmbeddings(placed, zeros, new GenerationParams().maxTokens(0));
+      said.put("scored", List.of(list(fresh.tokens()), scored.size(), scored.get(1).size(),
+          close(scored.get(1).get(0).logprob()), fresh.promptLogits(prompt, new int[] {1, 0}).length,
+          fresh.hiddenStates(prompt).length, close(whole.perplexity() / 1e4), whole.scored()));
+    }
     StringBuilder greedy = new StringBuilder();
     GenerationParams most = new GenerationParams().maxTokens(24);
     Stats stats = context.generate(prompt, most, text -> greedy.append(text) != null);
@@ -215,6 +227,18 @@ public final class Everything {
     tuning.export(scratch + "/adapter", null);
     context.setAdapter(model.adapter(scratch + "/adapter", 0.5f));
     said.put("adapted", context.info().get("adapter") != null);
+    List<Object> image = new ArrayList<>();
+    try (Media media = Media.fromPixels(new byte[] {1, 2, 3, 4, 5, 6}, 2, 1, 3)) {
+      Map<String, Object> about = media.info();
+      image.addAll(List.of(about.get("width"), about.get("height"), about.get("channels"),
+          ((String) about.get("hash")).matches("[0-9a-f]{32}")));
+    }
+    try {
+      Media.fromPixels(new byte[] {1, 2}, 2, 1, 3);
+    } catch (CowMlxException error) {
+      image.add(error.reason());
+    }
+    said.put("image", image);
     context.setAdapter(null);
   }
 

@@ -152,6 +152,14 @@ public final class Following {
         new GenerationParams().promptProgress((processed, total) -> {
           throw mine();
         }), null)));
+    said.put("forced", first(context, prompt,
+        new GenerationParams().logitsFn((tokens, logits) -> {
+          for (int token = 0; token < logits.capacity(); token++) {
+            logits.put(token, Float.NEGATIVE_INFINITY);
+          }
+          logits.put(40 + tokens.length - prompt.length, 0f);
+          return true;
+        })));
     said.put("range", failed(context.generateAsync(prompt, new GenerationParams().topP(1.5f), null)));
     said.put("usable", first(context, prompt, null));
     CompletableFuture<Finish> freed = generating.apply(other);

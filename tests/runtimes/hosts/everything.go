@@ -83,6 +83,19 @@ func generations(model *cowmlx.Model, of *cowmlx.Context, prompt []int32) {
 	}
 	said["generated"] = tokens
 	said["logits"] = float64(len(must(of.Logits()))) == must(model.Info())["vocabulary_size"].(float64)
+	fresh := must(model.NewContext(nil))
+	scored := must(fresh.PromptLogprobs(ctx, prompt, 2))
+	logits := must(fresh.PromptLogits(ctx, prompt, []int32{1, 0}))
+	states := must(fresh.HiddenStates(ctx, prompt))
+	perplexity, _, count, err := fresh.Perplexity(ctx, "Once upon a time", 0)
+	check(err)
+	width := int(must(model.Info())["embedding_width"].(float64))
+	zeros := must(cowmlx.FromTensor(cowmlx.TensorOf(make([]float32, width), 1, int64(width))))
+	none := cowmlx.NewGenerationParams()
+	none.MaxTokens = 0
+	check(fresh.BeginEmbeddings(ctx, append([]int32{-1}, prompt[1:]...), zeros, none))
+	said["scored"] = []any{must(fresh.Tokens()), len(scored), len(scored[1]), close(float64(scored[1][0].Logprob)),
+		len(logits), len(states), close(perplexity / 1e4), count}
 	var greedy strings.Builder
 	most := cowmlx.NewGenerationParams()
 	most.MaxTokens = 24
@@ -246,6 +259,12 @@ func tuning(model *cowmlx.Model, of *cowmlx.Context, scratch string) {
 	check(training.Export(scratch+"/adapter", nil))
 	check(of.SetAdapter(must(model.LoadAdapter(scratch+"/adapter", 0.5))))
 	said["adapted"] = must(of.Info())["adapter"] != nil
+	image := must(cowmlx.MediaFromPixels([]byte{1, 2, 3, 4, 5, 6}, 2, 1, 3))
+	about := must(image.Info())
+	_, err := cowmlx.MediaFromPixels([]byte{1, 2}, 2, 1, 3)
+	said["image"] = []any{about["width"], about["height"], about["channels"],
+		len(about["hash"].(string)) == 32, reason(err)}
+	check(image.Close())
 	check(of.SetAdapter(nil))
 }
 

@@ -1,6 +1,6 @@
 // Says as JSON what each kind of call gives: everything.mjs LIBRARY MODEL FOLDER
 import * as cow from "cowmlx";
-import { Model, NDArray, Program, ProgramBuilder, Runtime, Training, op } from "cowmlx";
+import { Media, Model, NDArray, Program, ProgramBuilder, Runtime, Training, op } from "cowmlx";
 
 const [library, folder, scratch] = process.argv.slice(2);
 cow.useLibrary(library);
@@ -46,6 +46,17 @@ said.generated = pieces.map((piece) => piece.token);
 said.finish = context.finish;
 said.logprob = close(pieces[0].logprob);
 said.logits = context.logits().length === model.info().vocabulary_size;
+const fresh = model.context();
+const scored = await fresh.promptLogprobs(prompt, { top: 2 });
+const logits = await fresh.promptLogits(prompt, [1, 0]);
+const states = await fresh.hiddenStates(prompt);
+const whole = await fresh.perplexity("Once upon a time");
+const width = model.info().embedding_width;
+const zeros = NDArray.from({ data: new Float32Array(width), shape: [1, width] });
+await fresh.beginEmbeddings([-1, ...prompt.slice(1)], zeros, { maxTokens: 0 });
+said.scored = [Array.from(fresh.tokens()), scored.length, scored[1].length, close(scored[1][0].logprob),
+  logits.length * logits[0].length, states.length * states[0].length,
+  close(whole.perplexity / 1e4), whole.scored];
 const parts = [];
 const stats = await context.generateText(prompt, (part) => parts.push(part), { maxTokens: 24 });
 said.greedy = parts.join("");
@@ -135,6 +146,15 @@ context.setAdapter(adapter);
 await tuning.export(`${scratch}/adapter`);
 context.setAdapter(model.adapter(`${scratch}/adapter`, 0.5));
 said.adapted = context.info().adapter !== null;
+const image = Media.fromPixels(new Uint8Array([1, 2, 3, 4, 5, 6]), { width: 2, height: 1 });
+const about = image.info();
+said.image = [about.width, about.height, about.channels, /^[0-9a-f]{32}$/.test(about.hash)];
+try {
+  Media.fromPixels(new Uint8Array([1, 2]), { width: 2, height: 1 });
+} catch (error) {
+  said.image.push(error.reason);
+}
+image.close();
 context.setAdapter(null);
 
 cow.trimMemory();

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"runtime/pprof"
 	"strings"
@@ -166,7 +167,16 @@ func main() {
 	watched := cowmlx.NewGenerationParams()
 	watched.PromptProgress = func(uint64, uint64) bool { panic("mine") }
 	said["progress"] = panicking(func() { first(ctx, of, prompt, watched) })
-	watched.PromptProgress, watched.TopP = nil, 1.5
+	watched.PromptProgress = nil
+	watched.LogitsFn = func(tokens []int32, logits []float32) bool {
+		for token := range logits {
+			logits[token] = float32(math.Inf(-1))
+		}
+		logits[40+len(tokens)-len(prompt)] = 0
+		return true
+	}
+	said["forced"] = must(first(ctx, of, prompt, watched))
+	watched.LogitsFn, watched.TopP = nil, 1.5
 	_, err = first(ctx, of, prompt, watched)
 	said["range"] = told(err)
 	said["usable"] = must(first(ctx, of, prompt, nil))

@@ -82,6 +82,11 @@ await busy.return();
 said.progress = await caught(() => first(context, prompt, { promptProgress: () => { throw new Error("mine"); } }));
 said.option = await caught(() => first(context, prompt, { topQ: 1 }));
 said.range = await caught(() => first(context, prompt, { topP: 1.5 }));
+const only = (tokens, logits) => {
+  logits.fill(-Infinity);
+  logits[40 + tokens.length - prompt.length] = 0;
+};
+said.forced = (await first(context, prompt, { logitsFn: only })).token;
 said.usable = (await first(context, prompt)).token;
 said.descriptors = open() - descriptors;
 const endlessly = other.generate(prompt, endless);

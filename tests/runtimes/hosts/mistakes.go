@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 
 	"cowmlx.internal/cowmlx"
 )
@@ -64,6 +65,10 @@ func model(m *cowmlx.Model) []call {
 		{"Model.ChatPrompt", func() error { return last(m.ChatPrompt([]cowmlx.Message{}, nil)) }},
 		{"Model.Embed", func() error { return last(m.Embed([]string{"a"}, nil)) }},
 		{"Model.Rank", func() error { return last(m.Rank("a", []string{"a"}, nil)) }},
+		{"Model.Classify", func() error { return last(m.Classify("a")) }},
+		{"Model.InfillPrompt", func() error { return last(m.InfillPrompt("a", "b")) }},
+		{"Model.MediaTokens", func() error { return last(m.MediaTokens(8, 8, 0)) }},
+		{"Model.Sleep", func() error { return m.Sleep() }},
 		{"Model.NewContext", func() error { return last(m.NewContext(nil)) }},
 		{"Model.LoadAdapter", func() error { return last(m.LoadAdapter("/nope", 1)) }},
 		{"NewModelTraining", func() error { return last(cowmlx.NewModelTraining(m, nil)) }},
@@ -89,6 +94,13 @@ func conversation(c *cowmlx.Context) []call {
 		{"Context.Logits", func() error { return last(c.Logits()) }},
 		{"Context.Stats", func() error { return last(c.Stats()) }},
 		{"Context.Begin", func() error { return c.Begin(ctx, []int32{1}, nil) }},
+		{"Context.BeginEmbeddings", func() error { return c.BeginEmbeddings(ctx, []int32{-1}, nil, nil) }},
+		{"Context.SaveArray", func() error { return last(c.SaveArray(ctx)) }},
+		{"Context.LoadArray", func() error { return c.LoadArray(ctx, nil) }},
+		{"Context.PromptLogprobs", func() error { return last(c.PromptLogprobs(ctx, []int32{1}, 1)) }},
+		{"Context.PromptLogits", func() error { return last(c.PromptLogits(ctx, []int32{1}, []int32{0})) }},
+		{"Context.HiddenStates", func() error { return last(c.HiddenStates(ctx, []int32{1})) }},
+		{"Context.Perplexity", func() error { _, _, _, err := c.Perplexity(ctx, "a", 0); return err }},
 		{"Context.Next", func() error { _, _, err := c.Next(ctx); return err }},
 		{"Context.Generate", func() error { return first(c.Generate(ctx, []int32{1}, nil)) }},
 		{"Context.GenerateText", func() error { return last(c.GenerateText(ctx, []int32{1}, nil, nil)) }},
@@ -140,6 +152,26 @@ func training(t *cowmlx.Training) []call {
 	}
 }
 
+// untried tells the methods of which no call is made.
+func untried(calls ...[]call) {
+	made := map[string]bool{}
+	for _, list := range calls {
+		for _, each := range list {
+			made[each.name] = true
+		}
+	}
+	for _, each := range []any{(*cowmlx.Model)(nil), (*cowmlx.Context)(nil), (*cowmlx.Array)(nil),
+		(*cowmlx.Program)(nil), (*cowmlx.Training)(nil)} {
+		object := reflect.TypeOf(each)
+		for at := range object.NumMethod() {
+			name := object.Elem().Name() + "." + object.Method(at).Name
+			if object.Method(at).Name != "Close" && !made[name] {
+				told(name, "not tried", errors.New("no call of it is made"))
+			}
+		}
+	}
+}
+
 func functions(folder string) []call {
 	return []call{
 		{"LoadModel", func() error { return last(cowmlx.LoadModel(ctx, folder, nil)) }},
@@ -152,6 +184,9 @@ func functions(folder string) []call {
 		{"SaveArrays", func() error { return cowmlx.SaveArrays("/nope/nope", nil) }},
 		{"ArraysInfo", func() error { return last(cowmlx.ArraysInfo("/nope")) }},
 		{"NewProgram", func() error { return last(cowmlx.NewProgram("{")) }},
+		{"LoadProgram", func() error { return last(cowmlx.LoadProgram("/nope", nil)) }},
+		{"MediaFromPixels", func() error { return last(cowmlx.MediaFromPixels(make([]byte, 2), 1, 1, 3)) }},
+		{"MediaFromFile", func() error { return last(cowmlx.MediaFromFile([]byte{1})) }},
 		{"ProgramBuilder.Build", func() error { return last(cowmlx.NewProgramBuilder().Build()) }},
 	}
 }
@@ -174,6 +209,7 @@ func main() {
 				{"LibraryVersion", func() error { return last(cowmlx.LibraryVersion()) }},
 				{"Operations", func() error { return last(cowmlx.Operations()) }}}}
 	}
+	untried(objects()...)
 	all("no library", objects()...)
 	tried("UseLibrary", "/nope.so", func() error { return cowmlx.UseLibrary("/nope.so") })
 	tried("UseLibrary", "libc", func() error { return cowmlx.UseLibrary("libc.so.6") })

@@ -1,7 +1,7 @@
 // Tells what mistakes give: mistakes.mjs LIBRARY MODEL. Each line is [call, argument given, error].
 import * as cow from "cowmlx";
 
-const { Context, CowMlxError, Model, NDArray, Program, ProgramBuilder, Runtime, Training } = cow;
+const { Context, CowMlxError, Media, Model, NDArray, Program, ProgramBuilder, Runtime, Training } = cow;
 const [library, folder] = process.argv.slice(2);
 const told = (call, given, error) => console.log(JSON.stringify([call, given, error === null ? null
   : error instanceof CowMlxError ? { status: error.status, reason: error.reason, operation: error.operation, message: error.message,
@@ -54,15 +54,19 @@ const CALLS = [
   [Model, "Model", { load: ["/nope", {}], loadSync: ["/nope", {}], inspect: [folder, {}] }],
   [() => model, "Model", { info: [], tokenize: ["a", {}], tokenizeAsync: ["a", {}], detokenize: [tokens, {}],
     isEnd: [1], chatPrompt: [messages, {}], embed: [["a"], {}], rank: ["a", ["b"], { prompt: "{query} {document}" }],
-    context: [{}], contextAsync: [{}], adapter: ["/nope", 1] }],
+    classify: ["a"], infillPrompt: ["a", "b"], mediaTokens: [8, 8], sleep: [], context: [{}], contextAsync: [{}], adapter: ["/nope", 1] }],
   [context, "Context", { info: [], begin: [tokens, few], next: [{}], nextSync: [], generate: [tokens, few],
     generateText: [tokens, () => true, few], chat: [messages, few], chatEvents: [messages, () => true, few],
     poll: [0], pollSync: [0], wakeFd: [], cancel: [], fork: [], reset: [], tokens: [], trimEnd: [0, {}],
     trimFront: [0, {}], checkpoint: [], rewind: [context().checkpoint()], save: ["/nope/nope", {}],
-    load: ["/nope", {}], setAdapter: [null], logprobs: [], logits: [], stats: [] }],
+    load: ["/nope", {}], setAdapter: [null], logprobs: [], logits: [], stats: [],
+    beginEmbeddings: [[-1], array, few], saveArray: [{}], loadArray: [array, {}], promptLogprobs: [tokens, { top: 1 }],
+    promptLogits: [tokens, [0], {}], hiddenStates: [tokens, {}], perplexity: ["a", {}] }],
   [NDArray, "NDArray", { from: [[1], {}], apply: ["add", [array, array], {}] }],
   [() => NDArray.from([1, 2]), "NDArray", { wait: [0], read: [new Float32Array(2)], values: [], view: [() => 1], item: [] }],
-  [Program, "Program", { create: [{}] }],
+  [Program, "Program", { create: [{}], load: ["/nope", {}] }],
+  [Media, "Media", { fromPixels: [new Uint8Array(3), { width: 1, height: 1 }], fromFile: [new Uint8Array(3)] }],
+  [() => Media.fromPixels(new Uint8Array(3), { width: 1, height: 1 }), "Media", { info: [] }],
   [() => line(), "Program", { info: [{}], derive: [{}], gradient: ["loss", ["w"], {}], vectorize: [{ x: 0 }, "rows"],
     bind: [{ w: NDArray.from([1]) }], run: [[[1], [1]], {}], runSync: [[[1], [1]], {}], submit: [[[1], [1]], {}],
     cancel: [] }],
@@ -76,6 +80,15 @@ const CALLS = [
   [cow, "", { loadArrays: ["/nope", ["a"]], saveArrays: ["/nope/nope", { array }], arraysInfo: ["/nope"],
     runtimeInfo: [], trimMemory: [], version: [], abiVersion: [], operationsInfo: [] }],
 ];
+// Methods of every object take nothing; those of Value are an op's.
+const OTHERS = new Set(["constructor", "close", "closeAsync", "release"]);
+for (const [name, made] of Object.entries(cow)) {
+  const tried = new Set(CALLS.filter(([, noun]) => noun === name).flatMap(([, , calls]) => Object.keys(calls)));
+  const methods = [made, made?.prototype].flatMap((each) => (each && tried.size ? Object.getOwnPropertyNames(each) : []));
+  const missing = methods.filter((each) => !OTHERS.has(each) && !tried.has(each)
+    && typeof Object.getOwnPropertyDescriptor(made.prototype, each)?.value === "function");
+  for (const each of missing) told(`${name}.${each}`, "not tried", "no call of it is made");
+}
 const closed = model.context();
 closed.close();
 const cycle = {};

@@ -15,13 +15,14 @@ ROUNDING = {
 }
 
 
-def difference(found: Array, wanted: Array, loose: float = 1.0) -> str:
+def difference(found: Array, wanted: Array, loose: float = 1.0, least: float = 0.0) -> str:
     """How a result differs from the one that is wanted; empty if it does not.
 
     Args:
         found: the result.
         wanted: what it should be, in the same dtype and shape.
         loose: by what rounding is multiplied.
+        least: the size of numbers whose rounding a result may have, if it is smaller itself.
     """
     if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
         return f"shape: {found.dtype}{found.shape} for {wanted.dtype}{wanted.shape}"
@@ -31,14 +32,14 @@ def difference(found: Array, wanted: Array, loose: float = 1.0) -> str:
     if found.dtype not in INEXACT:
         places = np.argwhere(one != other)
         return f"numbers: {len(places)} differ, {_shown(one, other, places[0])}"
-    return parts_differ(one, other, ROUNDING[found.dtype] * loose)
+    return parts_differ(one, other, ROUNDING[found.dtype] * loose, least)
 
 
-def parts_differ(one: np.ndarray, other: np.ndarray, rounding: float) -> str:
+def parts_differ(one: np.ndarray, other: np.ndarray, rounding: float, least: float = 0.0) -> str:
     """How inexact numbers differ by more than rounding."""
     if np.iscomplexobj(one):
-        return parts_differ(one.real, other.real, rounding) or parts_differ(
-            one.imag, other.imag, rounding
+        return parts_differ(one.real, other.real, rounding, least) or parts_differ(
+            one.imag, other.imag, rounding, least
         )
     one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
     wrong = np.isnan(one) != np.isnan(other)
@@ -47,7 +48,7 @@ def parts_differ(one: np.ndarray, other: np.ndarray, rounding: float) -> str:
         wrong = infinite & (one != other) & ~np.isnan(one)
     if not wrong.any():
         finite = np.isfinite(one) & np.isfinite(other)
-        scale = np.max(np.abs(other), initial=1e-4, where=finite)
+        scale = np.max(np.abs(other), initial=max(1e-4, least), where=finite)
         with np.errstate(all="ignore"):
             wrong = finite & (np.abs(one - other) > rounding * scale)
     if not wrong.any():

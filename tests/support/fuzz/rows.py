@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from support.fuzz.compare import difference
-from support.fuzz.inputs import Array, make, row_major
+from support.fuzz.inputs import INEXACT, Array, array_of, make, row_major
 from support.fuzz.session import Refused, Session
 
 Case = dict[str, Any]
@@ -74,20 +74,16 @@ def check(
     found = session.run(where, made, lower, results)
     session.done.add(where)
     count = last["rows"]
-    alone = [
-        session.run(
-            f"{where} row",
-            program,
-            [
-                Array(each.dtype, row_major(np.take(each.data, row, axes[place])))
-                if place in axes
-                else each
-                for place, each in enumerate(lower)
-            ],
-            results,
-        )
+    given = [
+        [
+            Array(each.dtype, row_major(np.take(each.data, row, axes[place])))
+            if place in axes
+            else each
+            for place, each in enumerate(lower)
+        ]
         for row in range(count)
     ]
+    alone = [session.run(f"{where} row", program, inputs, results) for inputs in given]
     bad = [each for each in alone if isinstance(each, Refused)]
     if isinstance(found, Refused):
         if not bad and found.name != "ENOMEM":
@@ -104,9 +100,31 @@ def check(
             continue
         for row, each in enumerate(alone):
             assert isinstance(each, list)
-            what = difference(Array(together.dtype, together.data[row]), each[at], loose)
+            mine = Array(together.dtype, together.data[row])
+            what = difference(mine, each[at], loose)
+            if what and mine.dtype in INEXACT:
+                sizes = _sizes(session, program, given[row], results)
+                what = difference(mine, each[at], loose, sizes[at])
             if what:
                 session.find(f"{where}: result {at}: row {row}: {what}")
+
+
+def _sizes(session: Session, program: int, inputs: list[Array], results: int) -> list[float]:
+    """The largest results of a program for the absolute values of its inputs; 0 if unknown.
+
+    A sum whose terms cancel has the rounding of these, in an order that rows may change.
+    """
+    sizes = [
+        array_of(each.dtype, np.abs(each.numbers)) if each.dtype in INEXACT else each
+        for each in inputs
+    ]
+    found = session.run("absolute values", program, sizes, results)
+    if isinstance(found, Refused):
+        return [0.0] * results
+    return [
+        float(np.max(np.abs(numbers), initial=0, where=np.isfinite(numbers)))
+        for numbers in (each.numbers for each in found)
+    ]
 
 
 def declared(session: Session, program: int, found: list[Array], where: str) -> None:

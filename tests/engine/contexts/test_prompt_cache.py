@@ -1,0 +1,217 @@
+"""Processed prompts on disk: found after a restart, shared by processes, never trusted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from driver import DROPS_THINKING, HYBRID, KV, RECURRENT, SLIDING, opened, prompt
+from support import tiny_adapters
+from support.library import StatusError
+from support.prompt_hosts import Process
+from support.signatures import EINVAL, EIO
+
+LONG = prompt(400)
+MUCH = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    """Two processes, whose runtimes do not run."""
+    made = [Process(), Process()]
+    yield made
+    for process in made:
+        process.end()
+
+
+@pytest.fixture
+def restart(hosts, tmp_path):
+    """Starts the first process's runtime again, with a folder that is the test's."""
+    host, running = hosts[0], []
+
+    def restart(prompt_cache_bytes=MUCH, **params):
+        if running:
+            host.stop()
+        running.append(True)
+        folder = str(tmp_path / "prompts")
+        given = {"prompt_cache_dir": folder, "prompt_cache_bytes": prompt_cache_bytes, **params}
+        assert host.start(**given) == {}
+        return host
+
+    yield restart
+    if running:
+        host.stop()
+
+
+def files(tmp_path):
+    return sorted((tmp_path / "prompts").glob("*.prompt"))
+
+
+def fresh(lib, tiny, kind, tokens, **params):
+    """What a context that shares nothing generates."""
+    with opened(lib, tiny(kind), **params) as context:
+        lib.begin(context, tokens, max_tokens=4)
+        return [piece.token for piece in lib.drain(context) if not piece.status]
+
+
+@pytest.mark.parametrize("kind", [KV, SLIDING, RECURRENT, HYBRID])
+def test_a_prompt_is_found_after_a_restart(lib, tiny, folder, restart, tmp_path, kind):
+    longer = LONG + prompt(20, seed=1)
+    first = restart().generate(folder(kind), LONG)
+    assert (first["reused"], first["shared"]) == (0, 0)
+    host = restart()
+    (path,) = files(tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = host.generate(folder(kind), longer)
+    assert found["reused"] == found["shared"] == len(LONG) - 1
+    assert found["told"] == fresh(lib, tiny, kind, longer)
+    assert host.info() | {"written": 0} == {
+        "folder": str(tmp_path / "prompts"),
+        "limit": MUCH,
+        "files": 1,
+        "bytes": path.stat().st_size,
+        "written": 0,
+        "found": 1,
+        "problem": None,
+    }
+
+
+def test_prompts_that_part_share_the_beginning(lib, tiny, folder, restart):
+    restart().generate(folder(KV), LONG)
+    other = LONG[:300] + prompt(50, seed=2)
+    found = restart().generate(folder(KV), other)
+    assert found["reused"] == 300
+    assert found["told"] == fresh(lib, tiny, KV, other)
+
+
+def test_other_weights_or_caches_find_nothing(folder, restart, tmp_path):
+    name = "llama-wide"
+    adapter = tmp_path / "adapter"
+    tiny_adapters.make(adapter, folder(name), ["q_proj"])
+    host = restart()
+    for params in ({}, {"kv_bits": 8}, {"adapter": str(adapter)}):
+        host.generate(folder(name), LONG, **params)
+    host = restart()
+    assert len(files(tmp_path)) == 3
+    assert host.generate(folder("llama"), LONG)["reused"] == 0
+    assert host.generate(folder(name), LONG, kv_bits=4)["reused"] == 0
+    assert host.generate(folder(name), LONG, share_prefix=False)["reused"] == 0
+    for params in ({}, {"kv_bits": 8}, {"adapter": str(adapter)}):
+        assert host.generate(folder(name), LONG, **params)["reused"] == len(LONG) - 1
+
+
+@pytest.mark.parametrize("damage", ["header", "layers", "cut", "empty", "name"])
+def test_a_damaged_file_is_removed(lib, tiny, folder, restart, tmp_path, damage):
+    restart().generate(folder(KV), LONG)
+    host = restart()
+    (path,) = files(tmp_path)
+    data = bytearray(path.read_bytes())
+    if damage == "header":
+        data[20] ^= 1
+    elif damage == "layers":
+        data[-100] ^= 1
+    elif damage == "cut":
+        del data[len(data) // 2 :]
+    elif damage == "empty":
+        data.clear()
+    else:  # it says that it is of other weights
+        key = path.name.partition("-")[0]
+        host.generate(folder("llama-other"), LONG)
+        host = restart()
+        (other,) = set(files(tmp_path)) - {path}
+        data = other.read_bytes()
+        other.unlink()
+        path = path.with_name(other.name.replace(other.name.partition("-")[0], key))
+    path.write_bytes(data)
+    found = host.generate(folder(KV), LONG)
+    assert found["reused"] == 0
+    assert found["told"] == fresh(lib, tiny, KV, LONG)
+    host = restart()
+    assert host.generate(folder(KV), LONG)["reused"] == len(LONG) - 1, "it was written again"
+
+
+def test_the_least_used_are_dropped(folder, restart, tmp_path):
+    prompts = [prompt(300, seed=seed) for seed in range(4)]
+    restart().generate(folder(KV), prompts[0])
+    restart()
+    (path,) = files(tmp_path)
+    room = int(3.5 * path.stat().st_size)
+    host = restart(room)
+    for tokens in prompts[1:3]:
+        host.generate(folder(KV), tokens)
+        host = restart(room)
+    assert host.generate(folder(KV), prompts[0])["reused"] == 299, "used, so not the oldest"
+    host.generate(folder(KV), prompts[3])
+    host = restart(room)
+    assert len(files(tmp_path)) == 3
+    reused = {n: host.generate(folder(KV), prompts[n])["reused"] for n in (0, 2, 3, 1)}
+    assert reused == {0: 299, 2: 299, 3: 299, 1: 0}
+
+
+def test_a_longer_prompt_takes_the_place_of_its_beginning(folder, restart, tmp_path):
+    host = restart()
+    host.generate(folder(KV), LONG)
+    host.generate(folder(KV), LONG[:-1] + prompt(20, seed=3))  # too few more to be written
+    host.generate(folder(KV), LONG + prompt(80, seed=3))
+    host = restart()
+    assert [path.name.split("-")[1] for path in files(tmp_path)] == ["399"]
+    host.generate(folder("llama-long"), prompt(700, seed=4))
+    host.generate(folder("llama-long"), prompt(700, seed=4) + prompt(300, seed=5))
+    restart()
+    assert sorted(path.name.split("-")[1] for path in files(tmp_path)) == ["399", "999"]
+
+
+def test_two_processes_share_a_folder(folder, hosts, restart, tmp_path):
+    first, second = restart(), hosts[1]
+    place = {"prompt_cache_dir": str(tmp_path / "prompts"), "prompt_cache_bytes": MUCH}
+    assert second.start(**place) == {}
+    first.generate(folder(KV), LONG)
+    second.generate(folder(KV), prompt(400, seed=6))
+    second.stop()
+    assert second.start(**place) == {}
+    first = restart()
+    assert second.generate(folder(KV), LONG)["reused"] == len(LONG) - 1
+    assert first.generate(folder(KV), prompt(400, seed=6))["reused"] == len(LONG) - 1
+    for path in files(tmp_path):
+        path.unlink()
+    second.stop()
+
+
+def test_a_chat_is_found_before_its_generation_prompt(lib, folder, restart, tmp_path):
+    """Of a hybrid model, whose next prompt differs from there on."""
+    path = tmp_path / "thinker"
+    path.mkdir()
+    for source in folder("falcon_h1-long").iterdir():
+        (path / source.name).write_bytes(source.read_bytes())
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    settings["chat_template"] = DROPS_THINKING
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    messages = [{"role": "user", "content": "The quick brown fox jumps. " * 30}]
+    host = restart()
+    first = host.chat(folder=str(path), messages=messages)
+    messages += [{"role": "assistant", "content": "It does."}, {"role": "user", "content": "Why?"}]
+    again = restart().chat(folder=str(path), messages=messages)
+    assert first["prompt"] - 30 < again["reused"] < first["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("params", "status", "words"),
+    [
+        ({"prompt_cache_dir": ""}, EINVAL, "prompt_cache_dir is empty"),
+        ({"prompt_cache_bytes": 0}, EINVAL, "prompt_cache_bytes is 0"),
+        ({"prompt_cache_dir": "FILE/prompts"}, EIO, "which cannot be used"),
+    ],
+)
+def test_a_folder_that_cannot_be_used(hosts, tmp_path, params, status, words):
+    (tmp_path / "FILE").write_text("")
+    given = {"prompt_cache_dir": str(tmp_path / "prompts"), **params}
+    given["prompt_cache_dir"] = given["prompt_cache_dir"].replace("FILE", str(tmp_path / "FILE"))
+    refused = hosts[0].start(**given)
+    assert refused["status"] == status
+    assert words in refused["message"]
+
+
+def test_a_runtime_that_runs_keeps_its_folder(lib, tmp_path):
+    with pytest.raises(StatusError, match="other parameters"):
+        lib.start(prompt_cache_dir=tmp_path, prompt_cache_bytes=MUCH)
+    assert lib.info()["prompt_cache"] is None

@@ -1,0 +1,110 @@
+"""No memory in the engine's own code: calls that do not need it are not affected."""
+
+from __future__ import annotations
+
+import errno
+from ctypes import c_char, c_float, c_int32
+
+import pytest
+from driver import KV, prompt
+from support.callbacks import StatusError
+from support.outputs import Buffer
+from support.signatures import EBUFFER
+
+from cowmlx import failures
+from cowmlx.errors import Shortage
+from cowmlx.generation.outlet import Outlet
+from cowmlx.scheduling.lane import Lane
+from cowmlx.scheduling.scheduler import Scheduler
+
+
+def once(monkeypatch, owner, name, error=MemoryError):
+    """Let a function raise at its third call, after it has done its work."""
+    own, calls = getattr(owner, name), []
+
+    def fail(*arguments):
+        result = own(*arguments)
+        calls.append(1)
+        if len(calls) == 3:
+            raise error
+        return result
+
+    monkeypatch.setattr(owner, name, fail)
+    return calls
+
+
+@pytest.mark.parametrize("place", ["_take_turn", "_put_back", "_attend_background"])
+def test_a_step_without_memory_is_made_again(lib, tiny, open_context, monkeypatch, place):
+    context = open_context(tiny(KV))
+    expected = lib.generate(open_context(tiny(KV)), prompt(40), max_tokens=12).text
+    calls = once(monkeypatch, Scheduler, place)
+    assert lib.generate(context, prompt(40), max_tokens=12).text == expected
+    assert len(calls) > 3
+
+
+def test_a_generation_fails_though_there_is_no_memory_for_its_error(
+    lib, tiny, open_context, monkeypatch
+):
+    context = open_context(tiny(KV))
+    expected = lib.generate(context, prompt(40), max_tokens=12).text
+
+    def scarce(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        once(patched, Lane, "_step_alone", RuntimeError("[malloc] Unable to allocate 9 bytes."))
+        patched.setattr(failures, "_copy", scarce)
+        patched.setattr(Outlet, "take_back", scarce)
+        with pytest.raises(StatusError, match="ENOMEM"):
+            lib.generate(context, prompt(40), max_tokens=12)
+    assert lib.generate(context, prompt(40), max_tokens=12).text == expected
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("can't start new thread"),
+        RuntimeError("can't allocate read lock"),  # of a file that is opened
+        ImportError("x.so: failed to map segment from shared object"),
+        ImportError("x.so: cannot map zero-fill pages"),
+        OSError(errno.ENOMEM, "no text"),
+    ],
+    ids=str,
+)
+def test_a_shortage_by_another_name(error):
+    assert isinstance(failures.translate(error), Shortage)
+    assert not isinstance(failures.translate(ValueError(str(error))), Shortage)
+
+
+KINDS = {"context_tokens": c_int32, "context_info": c_char, "context_logits": c_float}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_size_is_written_with_its_error_alone(lib, tiny, open_context, monkeypatch, name):
+    context = open_context(tiny(KV))
+    lib.begin(context, prompt(40), max_tokens=0)
+
+    def call():
+        out = Buffer(KINDS[name], 1)
+        status = getattr(lib.c, f"cow_mlx_{name}")(context, *out.arguments())
+        with pytest.raises(StatusError) as failed:
+            lib.check(status, out)  # that it has written nothing but the size of EBUFFER
+        return failed.value, out.length.value
+
+    def scarce(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failures, "translate", scarce)
+        assert call()[0].name == "ENOMEM"
+    error, size = call()
+    assert (error.status, error.details["needed"]) == (EBUFFER, size)
+
+
+def test_an_error_is_kept_without_memory(monkeypatch):
+    def scarce(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(failures, "translate", scarce)
+    assert isinstance(failures.kept(RuntimeError("any")), Shortage)
