@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "guides"
 PAGE = f"{FOLDER}/performance.md"
-PICTURE = re.compile(r"\((?:\.\./)+(benchmarks/results/(\w+\.png))\)")
+PICTURE = re.compile(r"\((?:\.\./)+(benchmarks/results/\w+/(\w+\.png))\)")
 
 
 def on_files(files: Any, config: Any) -> Any:

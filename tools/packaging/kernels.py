@@ -34,10 +34,15 @@ _PORTABLE = ["-Os", "-Wno-psabi"]
 X86 = {
     "portable": _PORTABLE,
     "avx2": _AVX2,
+    "avxvnni": [*_AVX2, "-mavxvnni"],
     "avx512": _AVX512,
     "avx512vnni": [*_AVX512, "-mavx512vnni"],
 }
-ARM = {"portable": _PORTABLE, "neon": ["-march=armv8.2-a+dotprod"]}
+ARM = {
+    "portable": _PORTABLE,
+    "neon": ["-march=armv8.2-a+dotprod"],
+    "i8mm": ["-march=armv8.2-a+dotprod+i8mm"],
+}
 OTHER: dict[str, list[str]] = {"portable": ["-O3", "-Wno-psabi"]}
 
 # A kernel's sums are rounded where its source says so, on every compiler. Nothing unwinds through
