@@ -32,6 +32,7 @@ BRIDGE = ROOT / "csrc/bridge.h"
 C = ROOT / "csrc/generated"
 PYTHON = ROOT / "cowmlx/generated"
 HOST = ROOT / "cowmlx/host/generated"
+BINDINGS = ROOT / "bindings"
 REQUIREMENTS = ROOT / "tools/requirements"
 PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[\w.]+)(?:\s*;\s*(?P<marker>.+))?")
 
@@ -119,17 +120,66 @@ def committed(exported: Exported) -> dict[Path, str]:
     They are the bindings that are used straight from the repository (Go, Rust, C++, Swift,
     Elixir), the recorded symbols and the pinned versions.
     """
+    public = exported.public
+    symbols = sorted(function.name for header in exported.headers for function in header.functions)
+    recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
+    return {
+        **cpp(public),
+        **go(public),
+        **rust(public),
+        **swift(public),
+        **elixir(public),
+        REQUIREMENTS / "runtime.txt": runtime_pins(),
+        REQUIREMENTS / "constraints.txt": constraints(),
+        ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),
+    }
+
+
+def cpp(public: Header) -> dict[Path, str]:
+    """Return the generated headers of the C++ binding."""
+    from tools.bindings import emit_cpp_operations, emit_methods, emit_params
+
+    folder = BINDINGS / "cpp/cow_mlx"
+    return {
+        folder / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
+        folder / "methods.hpp": emit_methods.cpp(calls.read(public), folder, FROM_PUBLIC),
+        folder / "names.hpp": emit_params.cpp_names(public, FROM_PUBLIC),
+        folder / "params.hpp": emit_params.cpp(public, FROM_PUBLIC),
+    }
+
+
+def go(public: Header) -> dict[Path, str]:
+    """Return the generated files of the Go package."""
+    from tools.bindings import emit_go, emit_managed_methods, emit_managed_operations
+
+    folder = BINDINGS / "go"
+    return {
+        **under(folder, emit_go.files(public, calls.params_structs(public), FROM_PUBLIC)),
+        folder / "methods.go": (
+            emit_managed_methods.go(calls.read(public), public, folder, FROM_PUBLIC)
+        ),
+        folder / "operations.go": emit_managed_operations.go(FROM_TABLE),
+    }
+
+
+def rust(public: Header) -> dict[Path, str]:
+    """Return the generated modules of the two crates."""
+    from tools.bindings import emit_methods, emit_params, emit_rust, emit_rust_records
+
+    system, safe = (BINDINGS / "rust" / name for name in ("cowmlx-sys/src", "cowmlx/src"))
+    return {
+        system / "declarations.rs": emit_rust.declarations(public, FROM_PUBLIC),
+        safe / "methods.rs": emit_methods.rust(calls.read(public), safe, FROM_PUBLIC),
+        safe / "names.rs": emit_params.rust_names(public, FROM_PUBLIC),
+        safe / "records.rs": emit_rust_records.records(public, FROM_PUBLIC),
+        safe / "params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
+        safe / "operations/generated.rs": emit_rust.module(FROM_TABLE),
+    }
+
+
+def swift(public: Header) -> dict[Path, str]:
+    """Return the generated files of the Swift package, a test among them."""
     from tools.bindings import (
-        emit_cpp_operations,
-        emit_elixir,
-        emit_elixir_tables,
-        emit_go,
-        emit_managed_methods,
-        emit_managed_operations,
-        emit_methods,
-        emit_params,
-        emit_rust,
-        emit_rust_records,
         emit_swift,
         emit_swift_calls,
         emit_swift_examples,
@@ -137,47 +187,37 @@ def committed(exported: Exported) -> dict[Path, str]:
         emit_swift_operations,
     )
 
-    public = exported.public
-    params = calls.params_structs(public)
-    known = calls.read(public)
-    symbols = sorted(function.name for header in exported.headers for function in header.functions)
-    cpp, go, rust = (ROOT / "bindings" / name for name in ("cpp/cow_mlx", "go", "rust"))
-    swift = ROOT / "bindings/swift/Sources"
-    swift_calls = emit_swift_calls.files(public, FROM_PUBLIC)
-    swift_types = emit_swift.files(public, params, FROM_PUBLIC)
-    swift_types |= emit_swift_operations.files(FROM_TABLE)
-    swift_types["Methods.swift"] = emit_swift_methods.methods(known, swift / "CowMLX", FROM_PUBLIC)
-    elixir = ROOT / "bindings/elixir"
-    elixir_calls = emit_elixir.files(public, FROM_PUBLIC)
-    recorded = f"libcowmlx.{public.macros['COW_MLX_ABI_VERSION']}.symbols"
+    sources = BINDINGS / "swift/Sources"
+    types = emit_swift.files(public, calls.params_structs(public), FROM_PUBLIC)
+    types |= emit_swift_operations.files(FROM_TABLE)
+    types["Methods.swift"] = emit_swift_methods.methods(
+        calls.read(public), sources / "CowMLX", FROM_PUBLIC
+    )
+    tests = {"AllOperations.swift": emit_swift_examples.calls(FROM_TABLE)}
     return {
-        **{go / name: text for name, text in emit_go.files(public, params, FROM_PUBLIC).items()},
-        go / "methods.go": emit_managed_methods.go(known, public, go, FROM_PUBLIC),
-        go / "operations.go": emit_managed_operations.go(FROM_TABLE),
-        **{elixir / "c_src/tables" / name: text for name, text in elixir_calls.items()},
-        elixir / "lib/cow_mlx/tables/declarations.ex": (
-            emit_elixir_tables.declarations(public, FROM_PUBLIC)
-        ),
-        elixir / "lib/cow_mlx/tables/op.ex": emit_elixir_tables.operations(FROM_TABLE),
-        cpp / "operations.hpp": emit_cpp_operations.header(FROM_TABLE),
-        cpp / "methods.hpp": emit_methods.cpp(known, cpp, FROM_PUBLIC),
-        cpp / "names.hpp": emit_params.cpp_names(public, FROM_PUBLIC),
-        cpp / "params.hpp": emit_params.cpp(public, FROM_PUBLIC),
-        rust / "cowmlx-sys/src/declarations.rs": emit_rust.declarations(public, FROM_PUBLIC),
-        rust / "cowmlx/src/methods.rs": emit_methods.rust(known, rust / "cowmlx/src", FROM_PUBLIC),
-        rust / "cowmlx/src/names.rs": emit_params.rust_names(public, FROM_PUBLIC),
-        rust / "cowmlx/src/records.rs": emit_rust_records.records(public, FROM_PUBLIC),
-        rust / "cowmlx/src/params/generated.rs": emit_params.rust(public, FROM_PUBLIC),
-        rust / "cowmlx/src/operations/generated.rs": emit_rust.module(FROM_TABLE),
-        **{swift / "CCowMLX" / name: text for name, text in swift_calls.items()},
-        **{swift / "CowMLX/Generated" / name: text for name, text in swift_types.items()},
-        swift.parent / "Tests/CowMLXTests/Generated/AllOperations.swift": (
-            emit_swift_examples.calls(FROM_TABLE)
-        ),
-        ROOT / "tools/requirements/runtime.txt": runtime_pins(),
-        ROOT / "tools/requirements/constraints.txt": constraints(),
-        ROOT / "tools/abi/recorded" / recorded: "\n".join([*symbols, ""]),
+        **under(sources / "CCowMLX", emit_swift_calls.files(public, FROM_PUBLIC)),
+        **under(sources / "CowMLX/Generated", types),
+        **under(BINDINGS / "swift/Tests/CowMLXTests/Generated", tests),
     }
+
+
+def elixir(public: Header) -> dict[Path, str]:
+    """Return the tables of the Elixir package's NIF and modules."""
+    from tools.bindings import emit_elixir, emit_elixir_tables
+
+    modules = {
+        "declarations.ex": emit_elixir_tables.declarations(public, FROM_PUBLIC),
+        "op.ex": emit_elixir_tables.operations(FROM_TABLE),
+    }
+    return {
+        **under(BINDINGS / "elixir/c_src/tables", emit_elixir.files(public, FROM_PUBLIC)),
+        **under(BINDINGS / "elixir/lib/cow_mlx/tables", modules),
+    }
+
+
+def under(folder: Path, files: dict[str, str]) -> dict[Path, str]:
+    """Return files by their whole paths."""
+    return {folder / name: text for name, text in files.items()}
 
 
 def dependencies() -> list[str]:
