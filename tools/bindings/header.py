@@ -121,10 +121,12 @@ class Header:
 def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> list[Header]:
     """Parse headers that build on each other, in that order; ``texts`` of those not on disk."""
     headers = {str(path): Header(path) for path in paths}
+    summaries: dict[str, dict[str, str]] = {}
     source = PRELUDE
     for path in paths:
         text = texts[path] if texts and path in texts else text_of(path)
         read_macros(headers[str(path)], text)
+        summaries[str(path)] = summaries_of(text)
         text = re.sub(r"^#include.*$", "", text, flags=re.M)
         for macro, syntax in ANNOTATIONS.items():
             text = text.replace(f"{macro}\n", f"{macro} {syntax}\n")
@@ -134,7 +136,7 @@ def read_headers(paths: list[Path], texts: dict[Path, str] | None = None) -> lis
     for node in c_parser.CParser().parse(done.stdout).ext:
         header = headers.get(node.coord.file)
         if header:
-            read_declaration(header, node)
+            read_declaration(header, node, summaries[node.coord.file])
     return list(headers.values())
 
 
@@ -162,11 +164,11 @@ def listed(name: str, text: str) -> str:
     return match.group(1) if match else ""
 
 
-def read_declaration(header: Header, node: c_ast.Node) -> None:
+def read_declaration(header: Header, node: c_ast.Node, summaries: dict[str, str]) -> None:
     """Add one top-level declaration to the header."""
     inner = node.type
     if isinstance(inner, c_ast.FuncDecl):
-        summary = summary_of(text_of(header.path), node.name)
+        summary = summaries.get(node.name, "")
         header.functions.append(Function(node.name, signature_of(inner), summary))
         return
     is_typedef = isinstance(node, c_ast.Typedef)
@@ -245,12 +247,17 @@ def signature_of(node: c_ast.FuncDecl) -> Signature:
     return Signature(type_of(node.type), params)
 
 
-def summary_of(text: str, name: str) -> str:
-    """The first sentence of the comment above a function, or ""."""
-    match = re.search(rf"/\*\*((?:(?!\*/).)*)\*/\s*COW_MLX_API [^;/]*?\b{name}\(", text, flags=re.S)
-    if not match:
-        return ""
-    lines = [line.strip().removeprefix("*").strip() for line in match.group(1).splitlines()]
+def summaries_of(text: str) -> dict[str, str]:
+    """The first sentences of the comments above functions, by the functions' names."""
+    commented = r"/\*\*((?:(?!\*/).)*)\*/\s*COW_MLX_API [^;/]*?\b(\w+)\("
+    return {
+        match[2]: first_sentence(match[1]) for match in re.finditer(commented, text, flags=re.S)
+    }
+
+
+def first_sentence(comment: str) -> str:
+    """The first sentence of a comment in C, or its only paragraph."""
+    lines = [line.strip().removeprefix("*").strip() for line in comment.splitlines()]
     paragraph = " ".join(lines).strip()
     sentence = re.match(r".*?[.;:](?=\s|$)", paragraph)
     return sentence.group(0).rstrip(";:.") + "." if sentence else paragraph
