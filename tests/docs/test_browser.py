@@ -34,18 +34,25 @@ def address(site: Path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture
-def browser(tmp_path) -> Iterator[Browser]:
-    """A fresh browser."""
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory) -> Iterator[Browser]:
+    """A browser for all tests, since it takes seconds to start."""
     path = installed()
     if not path:
         pytest.skip("chromium is not installed")
     try:
-        browser = Browser(path, tmp_path / "profile")
+        browser = Browser(path, tmp_path_factory.mktemp("browser") / "profile")
     except NoBrowserError as error:
         pytest.skip(str(error))
     yield browser
     browser.close()
+
+
+@pytest.fixture
+def browser(chromium) -> Browser:
+    """It, with a page that knows of no other test."""
+    chromium.renew()
+    return chromium
 
 
 def settle(browser: Browser) -> None:

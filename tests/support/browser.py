@@ -56,15 +56,23 @@ class Browser:
         os.close(theirs_in)
         os.close(theirs_out)
         self._session: str | None = None
+        self._context: str | None = None
         try:
-            self._attach()
+            self.renew()
         except (AssertionError, OSError) as error:
             self.close()
             raise NoBrowserError(f"{path} does not start") from error
 
-    def _attach(self) -> None:
-        """Open the page, and ask to hear of what happens there."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def renew(self) -> None:
+        """Forget all that was shown, stored and heard, and show an empty page."""
+        self._session = None
+        if self._context:
+            self.call("Target.disposeBrowserContext", browserContextId=self._context)
+        self.requests.clear()
+        self.complaints.clear()
+        self._context = self.call("Target.createBrowserContext")["browserContextId"]
+        place = {"url": "about:blank", "browserContextId": self._context}
+        target = self.call("Target.createTarget", **place)["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -105,6 +113,8 @@ class Browser:
         text, _, self._buffer = self._buffer.partition(b"\0")
         message = json.loads(text)
         params = message.get("params", {})
+        if message.get("sessionId") != self._session:
+            return message  # of a page that was closed
         match message.get("method"):
             case "Page.loadEventFired":
                 self._loaded = True
