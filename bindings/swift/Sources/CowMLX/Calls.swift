@@ -1,5 +1,4 @@
 import CCowMLX
-import Dispatch
 
 /// The library's functions: `api.context_cancel(handle)`. Valid once `Library.load` has succeeded.
 var api: cow_mlx_calls {
@@ -11,15 +10,12 @@ func check(_ status: cow_mlx_status) throws(CowMLXError) {
   if status < 0 { throw CowMLXError.ofLastCall(status) }
 }
 
-/// Where calls that wait for the library run: not on the threads of Swift's tasks.
-let callQueue = DispatchQueue(label: "cowmlx.calls", attributes: .concurrent)
-
 /// Makes a call that waits, while this task is suspended.
 func blocking<R: Sendable>(
-  _ call: @escaping @Sendable () throws(CowMLXError) -> R
+  on workers: Workers = .calls, _ call: @escaping @Sendable () throws(CowMLXError) -> R
 ) async throws(CowMLXError) -> R {
   let result = await withUnsafeContinuation { continuation in
-    callQueue.async { continuation.resume(returning: Result(catching: call)) }
+    workers.run { continuation.resume(returning: Result(catching: call)) }
   }
   return try result.get()
 }

@@ -10,10 +10,12 @@ public final class Context: Sendable {
   public let model: Model
   let handle: Handle<Int32>
   let running = Locked<(any Running)?>(nil)
+  let canceler: Canceler
 
   fileprivate init(_ raw: Int32, of model: Model) {
     self.model = model
     handle = Handle(raw, parent: model) { api.context_free($0) }
+    canceler = Canceler { [handle] in _ = api.context_cancel(handle.raw) }
   }
 
   /// Describes the context, as a JSON object: `cow_mlx_context_info()` lists its members.

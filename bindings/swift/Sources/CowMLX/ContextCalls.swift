@@ -1,7 +1,7 @@
 import CCowMLX
 
 /// A generation or chat that runs on a context.
-protocol Running: Sendable {
+protocol Running: AnyObject, Sendable {
   /// Whether its host has left it, before its end.
   var isAbandoned: Bool { get }
   /// Waits for the end of one that is abandoned.
@@ -23,20 +23,8 @@ extension Context {
   func cancelable<R: Sendable>(
     _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
   ) async throws -> R {
-    try Task.checkCancellation()
-    let canceler = Canceler { [handle] in _ = api.context_cancel(handle.raw) }
-    do {
-      return try await withTaskCancellationHandler {
-        try await call { (context) throws(CowMLXError) in
-          defer { canceler.end() }
-          return try body(context)
-        }
-      } onCancel: {
-        canceler.cancel()
-      }
-    } catch CowMLXError.canceled where Task.isCancelled {
-      throw CancellationError()
-    }
+    await settle()
+    return try await canceler.run { [handle] () throws(CowMLXError) in try body(handle.raw) }
   }
 
   /// Waits for the end of a generation that its host has left: the context is busy until then.

@@ -32,13 +32,13 @@ final class Handle<Raw: FixedWidthInteger & Sendable>: Sendable {
     let raw = take()
     guard raw != 0 else { return }
     // A handle that a stop of the runtime has freed is no fault of the host.
-    try? await blocking { [free] in _ = free(raw) }
+    try? await blocking(on: .frees) { [free] in _ = free(raw) }
   }
 
   deinit {
     let raw = take()
     guard raw != 0 else { return }
-    callQueue.async { [free, parent] in
+    Workers.frees.run { [free, parent] in
       withExtendedLifetime(parent) { _ = free(raw) }
     }
   }

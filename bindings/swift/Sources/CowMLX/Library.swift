@@ -12,7 +12,8 @@ public enum Library {
   ///
   /// - Throws: ``CowMLXError/invalidState(_:)`` if a library is in use.
   public static func use(_ path: String?) throws(CowMLXError) {
-    let status = cow_mlx_use_library(path)
+    let path = try path.map { (path) throws(CowMLXError) in try CText("Library.use", "path", path) }
+    let status = cow_mlx_use_library(path?.start)
     if status < 0 {
       throw .refused(
         Int(status), "Library.use", "conflict", argument: "path",

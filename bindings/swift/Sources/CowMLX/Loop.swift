@@ -21,14 +21,17 @@ final class Loop<Element: Sendable>: Sendable {
     do {
       try following.watch()
     } catch {
-      following.abandon()
+      following.abandon(cancels: true)
       throw error
     }
   }
 
   func next() async throws -> Element? { try await following.next() }
 
-  deinit { following.abandon() }
+  deinit {
+    let isLast = context.running.withLock { $0 === following }
+    following.abandon(cancels: isLast)  // another call may run by now
+  }
 }
 
 /// A result of an asynchronous call; nil after the last one.
@@ -116,12 +119,12 @@ final class Following<Element: Sendable>: Running {
 
   var isAbandoned: Bool { state.withLock { $0.isAbandoned && !$0.hasEnded } }
 
-  func abandon() {
+  func abandon(cancels: Bool) {
     let isLeft = state.withLock { state in
       state.isAbandoned = true
       return !state.hasEnded
     }
-    if isLeft { cancel() }
+    if isLeft, cancels { cancel() }
   }
 
   func settle() async {

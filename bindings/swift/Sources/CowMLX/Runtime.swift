@@ -43,7 +43,7 @@ public final class Runtime: Sendable {
   /// `CowMLXError.canceled` and frees all objects.
   public func stop() async throws {
     guard takeStart() else { return }
-    try await blocking { () throws(CowMLXError) in try check(api.runtime_stop()) }
+    try await blocking(on: .frees) { () throws(CowMLXError) in try check(api.runtime_stop()) }
   }
 
   private func takeStart() -> Bool {
@@ -55,7 +55,7 @@ public final class Runtime: Sendable {
 
   deinit {
     guard takeStart() else { return }
-    callQueue.async { [log] in withExtendedLifetime(log) { _ = api.runtime_stop() } }
+    Workers.frees.run { [log] in withExtendedLifetime(log) { _ = api.runtime_stop() } }
   }
 
   /// Versions, device, memory and open handles, as a JSON object.

@@ -1,4 +1,5 @@
 import CowMLX
+import Foundation
 import Observation
 
 public typealias Tool = CowMLX.Tool
@@ -119,7 +120,9 @@ public final class LanguageModelSession: Observable, Sendable {
   }
 
   /// Why there is no response.
-  public enum GenerationError: Error, Sendable {
+  ///
+  /// The last four cases never occur; programs for the framework name them.
+  public enum GenerationError: Error, LocalizedError, Sendable {
     /// There is no model, or it cannot be loaded.
     case assetsUnavailable(Context)
     /// The conversation is longer than the model's context.
@@ -130,6 +133,36 @@ public final class LanguageModelSession: Observable, Sendable {
     case decodingFailure(Context)
     /// The type, or its guides, cannot be made a grammar.
     case unsupportedGuide(Context)
+    /// The framework's model judges content.
+    case guardrailViolation(Context)
+    /// The framework's model refuses requests.
+    case refusal(Refusal, Context)
+    /// The framework limits requests of programs in the background.
+    case rateLimited(Context)
+    /// The framework's model has a list of languages.
+    case unsupportedLanguageOrLocale(Context)
+
+    public var errorDescription: String? { context.debugDescription }
+
+    private var context: Context {
+      switch self {
+      case .assetsUnavailable(let context), .exceededContextWindowSize(let context),
+        .concurrentRequests(let context), .decodingFailure(let context),
+        .unsupportedGuide(let context), .guardrailViolation(let context),
+        .refusal(_, let context), .rateLimited(let context),
+        .unsupportedLanguageOrLocale(let context):
+        context
+      }
+    }
+
+    /// What a model has refused.
+    public struct Refusal: Sendable {
+      let transcriptEntries: [Transcript.Entry]
+
+      public init(transcriptEntries: [Transcript.Entry]) {
+        self.transcriptEntries = transcriptEntries
+      }
+    }
 
     public struct Context: Sendable {
       public let debugDescription: String

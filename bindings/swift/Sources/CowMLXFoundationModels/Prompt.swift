@@ -44,6 +44,7 @@ extension Swift.Array: PromptRepresentable where Element: PromptRepresentable {
   public static func buildOptional(_ lines: Prompt?) -> Prompt { lines ?? Prompt(text: "") }
   public static func buildEither(first lines: Prompt) -> Prompt { lines }
   public static func buildEither(second lines: Prompt) -> Prompt { lines }
+  public static func buildLimitedAvailability(_ lines: Prompt) -> Prompt { lines }
 }
 
 /// Text for a model before a conversation.
@@ -96,4 +97,5 @@ extension Swift.Array: InstructionsRepresentable where Element: InstructionsRepr
   }
   public static func buildEither(first lines: Instructions) -> Instructions { lines }
   public static func buildEither(second lines: Instructions) -> Instructions { lines }
+  public static func buildLimitedAvailability(_ lines: Instructions) -> Instructions { lines }
 }

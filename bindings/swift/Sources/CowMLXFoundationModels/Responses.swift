@@ -62,6 +62,26 @@ extension LanguageModelSession {
     ).collect()
   }
 
+  @discardableResult
+  public func respond(
+    to prompt: Prompt, schema: GenerationSchema, includeSchemaInPrompt: Bool = true,
+    options: GenerationOptions = GenerationOptions()
+  ) async throws -> Response<GeneratedContent> {
+    try await respond(
+      to: prompt.text, schema: schema, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
+  }
+
+  @discardableResult
+  public func respond(
+    schema: GenerationSchema, includeSchemaInPrompt: Bool = true,
+    options: GenerationOptions = GenerationOptions(), @PromptBuilder prompt: () throws -> Prompt
+  ) async throws -> Response<GeneratedContent> {
+    try await respond(
+      to: try prompt(), schema: schema, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
+  }
+
   public func streamResponse(
     to prompt: String, options: GenerationOptions = GenerationOptions()
   ) -> ResponseStream<String> {
@@ -103,6 +123,33 @@ extension LanguageModelSession {
   ) -> ResponseStream<Content> {
     streamResponse(
       to: prompt.text, generating: type, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
+  }
+
+  public func streamResponse<Content: Generable>(
+    generating type: Content.Type = Content.self, includeSchemaInPrompt: Bool = true,
+    options: GenerationOptions = GenerationOptions(), @PromptBuilder prompt: () throws -> Prompt
+  ) rethrows -> ResponseStream<Content> {
+    streamResponse(
+      to: try prompt(), generating: type, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
+  }
+
+  public func streamResponse(
+    to prompt: Prompt, schema: GenerationSchema, includeSchemaInPrompt: Bool = true,
+    options: GenerationOptions = GenerationOptions()
+  ) -> ResponseStream<GeneratedContent> {
+    streamResponse(
+      to: prompt.text, schema: schema, includeSchemaInPrompt: includeSchemaInPrompt,
+      options: options)
+  }
+
+  public func streamResponse(
+    schema: GenerationSchema, includeSchemaInPrompt: Bool = true,
+    options: GenerationOptions = GenerationOptions(), @PromptBuilder prompt: () throws -> Prompt
+  ) rethrows -> ResponseStream<GeneratedContent> {
+    streamResponse(
+      to: try prompt(), schema: schema, includeSchemaInPrompt: includeSchemaInPrompt,
       options: options)
   }
 

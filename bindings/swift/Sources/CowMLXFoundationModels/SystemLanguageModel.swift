@@ -42,9 +42,12 @@ public final class SystemLanguageModel: Sendable {
     case available
     case unavailable(UnavailableReason)
 
+    /// The last two never occur; programs for the framework name them.
     public enum UnavailableReason: Hashable, Sendable {
       /// There is no model: set `SystemLanguageModel.default`.
       case modelNotReady
+      case deviceNotEligible
+      case appleIntelligenceNotEnabled
     }
   }
 

@@ -140,6 +140,49 @@ func kind(_ call: () async throws -> Void) async -> String? {
     #expect(GenerationOptions(sampling: .greedy, temperature: 2).params.temperature == 0)
   }
 
+  /// What programs for the framework name.
+  @Test func everyReasonHasItsCase() {
+    func text(_ availability: SystemLanguageModel.Availability) -> String {
+      switch availability {
+      case .available: "available"
+      case .unavailable(.deviceNotEligible): "device"
+      case .unavailable(.appleIntelligenceNotEnabled): "settings"
+      case .unavailable(.modelNotReady): "model"
+      }
+    }
+    func text(_ error: any Error) -> String {
+      switch error {
+      case LanguageModelSession.GenerationError.guardrailViolation(let context):
+        context.debugDescription
+      case LanguageModelSession.GenerationError.refusal,
+        LanguageModelSession.GenerationError
+        .rateLimited, LanguageModelSession.GenerationError.unsupportedLanguageOrLocale:
+        "refused"
+      default: error.localizedDescription
+      }
+    }
+    #expect(text(calf.availability) == "available")
+    let context = LanguageModelSession.GenerationError.Context(debugDescription: "why")
+    #expect(text(LanguageModelSession.GenerationError.guardrailViolation(context)) == "why")
+    #expect(text(LanguageModelSession.GenerationError.decodingFailure(context)) == "why")
+    let refusal = LanguageModelSession.GenerationError.Refusal(transcriptEntries: [])
+    #expect(text(LanguageModelSession.GenerationError.refusal(refusal, context)) == "refused")
+  }
+
+  @Test func promptsAreTextsPromptsAndBuilders() async throws {
+    let schema = try Animal.generationSchema
+    let prompt = Prompt { "Describe a fox." }
+    let session = LanguageModelSession(model: calf)
+    _ = try await session.respond(to: prompt, schema: schema)
+    _ = try await session.respond(schema: schema) { "Describe a fox." }
+    _ = try await session.streamResponse(generating: Animal.self) { "Describe a fox." }.collect()
+    _ = try await session.streamResponse(to: prompt, schema: schema).collect()
+    _ = try await session.streamResponse(schema: schema) {
+      if #available(macOS 14, *) { "Describe a fox." }
+    }.collect()
+    #expect(session.transcript.count == 10)
+  }
+
   @Test func failuresHaveTheErrorsOfTheFramework() async throws {
     let session = LanguageModelSession(model: calf)
     var first = session.streamResponse(to: "Tell me a story.").makeAsyncIterator()

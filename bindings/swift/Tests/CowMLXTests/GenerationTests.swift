@@ -33,6 +33,30 @@ import Testing
     #expect(try await context.stats().generatedTokens == 3)
   }
 
+  @Test func itIsResumedWhereItWasLeftByAnotherTask() async throws {
+    let (one, other, params) = (
+      try await context(), try await context(), GenerationParams(maxTokens: 20)
+    )
+    let expected = try await pieces(one.generate(story(), params: params))
+    try await other.begin(story(), params: params)
+    var found: [Piece] = []
+    for _ in 0..<7 { found.append(try #require(try await other.next())) }
+    let rest = Task {
+      var pieces: [Piece] = []
+      while let piece = try await other.next() { pieces.append(piece) }
+      return pieces
+    }
+    #expect(try await found + rest.value == expected)
+  }
+
+  @Test func rowsOfAnotherWidthAreRefused() async throws {
+    let context = try await context()
+    let rows = try NDArray([0, 1] as [Float], shape: [1, 2], on: context.model.runtime)
+    let error = await failure { try await context.beginEmbeddings([-1], embeddings: rows) }
+    guard case .invalidArgument? = error else { throw Unexpected(error) }
+    #expect(error?.operation == "Context.beginEmbeddings")
+  }
+
   @Test func aTextIsAPrompt() async throws {
     let generation = try await context().generate("Once upon a time", params: .init(maxTokens: 8))
     #expect(try await pieces(generation).count == 8)
@@ -61,6 +85,8 @@ import Testing
     let rows = try await context.promptLogprobs(prompt, top: 2)
     #expect(rows.count == prompt.count && rows[1].count == 3)
     #expect(rows[0][0].logprob.isNaN && rows[1][0].token == prompt[1])
+    #expect(try await !context.promptLogits(tokens: prompt, positions: [0, 1]).isEmpty)
+    #expect(await failure { _ = try await context.promptLogprobs([]) }?.reason != nil)
     let states = try await context.hiddenStates(tokens: prompt)
     #expect(states.count % prompt.count == 0)
     #expect(try await context.perplexity(text: "Once upon a time", window: 0).scored > 0)

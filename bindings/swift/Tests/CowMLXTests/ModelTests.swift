@@ -167,8 +167,35 @@ import Testing
     #expect(rows.values.allSatisfy { (0...1).contains($0) })
     #expect(abs(rows.values[0] - rows.values[2]) < 1e-4)
     #expect(rows.values[0] != rows.values[1])
-    let refused = RankParams(prompt: "{query}", yes: "a", no: "b")
-    let error = await failure { _ = try await model.rank("a", documents: ["b"], params: refused) }
-    guard case .invalidArgument? = error else { throw Unexpected(error) }
+  }
+
+  @Test func everyParameterOfRankingReachesTheLibrary() async throws {
+    let model = try await model()
+    let asked = RankParams(prompt: "{instruction} {query} {document}", yes: "a", no: "b")
+    func rank(_ change: (inout RankParams) -> Void) async throws -> Rows {
+      var params = asked
+      change(&params)
+      return try await model.rank("a red fox", documents: ["a fox"], params: params)
+    }
+    let plain = try await rank { _ in }
+    #expect(try await rank { $0.normalize = false } != plain)
+    #expect(try await rank { $0.instruction = "Find." } != plain)
+    #expect(try await rank { ($0.yes, $0.no) = ("b", "a") } != plain)
+    let refused: [(String, (inout RankParams) -> Void)] = [
+      ("prompt", { $0.prompt = "{query}" }), ("yes", { $0.yes = "" }),
+      ("batchTokens", { $0.batchTokens = 0 }), ("maxTokens", { $0.maxTokens = .max }),
+      ("instruction", { $0.instruction = "a\0b" }),
+    ]
+    for (name, change) in refused {
+      let error = await failure { _ = try await rank(change) }
+      guard case .invalidArgument? = error else { throw Unexpected(error) }
+      #expect(error?.message.contains(name) == true)
+    }
+    let full = await failure { _ = try await rank { $0.maxTokens = 2 } }
+    guard case .contextFull? = full else { throw Unexpected(full) }
+    var cut = RankParams(prompt: "{query}{document}", yes: "a", no: "b")
+    (cut.maxTokens, cut.truncate) = (8, true)
+    let long = String(repeating: "a fox ", count: 99)
+    #expect(try await model.rank("a", documents: [long], params: cut).count == 1)
   }
 }

@@ -66,6 +66,51 @@ import Testing
     #expect(try await program.run([x])[0].values(of: Float.self) == [7, 14])
   }
 
+  @Test func aBodyMayGiveAValueTwiceOrAsItCame() async throws {
+    let runtime = try await Runtime.start()
+    let program = try await Program(on: runtime) { builder in
+      let (x, y) = (builder.input("x", .float32, [2]), builder.input("y", .float32, [2]))
+      let turned = builder.whileLoop([x, y, x], maxIterations: 2) {
+        $0[0].max() .< 5
+      } _: {
+        [y, $0[0], y]
+      }
+      let chosen = builder.cond(x.max() .< 5) {
+        [x, x]
+      } otherwise: {
+        [y, x]
+      }
+      for (index, value) in [turned[0], turned[1], x, x, chosen[0], chosen[1]].enumerated() {
+        builder.output("o\(index)", value)
+      }
+    }
+    let (x, y) = (
+      try NDArray([1, 2] as [Float], on: runtime), try NDArray([7, 8] as [Float], on: runtime)
+    )
+    let outputs = try await program.run([x, y])
+    #expect(try await outputs[0].values(of: Float.self) == [7, 8])
+    for output in outputs.dropFirst() {
+      #expect(try await output.values(of: Float.self) == [1, 2])
+    }
+  }
+
+  @Test func aProgramIsDescribedAndRefusesWhatDoesNotFit() async throws {
+    let runtime = try await Runtime.start()
+    let program = try await Program(on: runtime) { builder in
+      let x = builder.input("x", .float32, ["n"])
+      builder.output("y", x + x)
+    }
+    #expect(try await program.info(dimensions: ["n": 3])["run"]?["output_bytes"] != nil)
+    #expect(await failure { _ = try await program.info(dimensions: ["m": 3]) } != nil)
+    #expect(await failure { _ = try await program.run([]) } != nil)
+    let high = try NDArray([3e38] as [Float], on: runtime)
+    let infinite = await failure {
+      _ = try await program.run([high], params: .init(checkFinite: true))
+    }
+    guard case .invalidArgument? = infinite else { throw Unexpected(infinite) }
+    #expect(try await Program.operations().description.contains("matmul"))
+  }
+
   @Test func scansAndFunctionsRepeatABody() async throws {
     let runtime = try await Runtime.start()
     let program = try await Program(on: runtime) { builder in
@@ -140,15 +185,7 @@ import Testing
 
   @Test func aCancelledTaskCancelsItsRun() async throws {
     let runtime = try await Runtime.start()
-    let endless = try await Program(on: runtime) { builder in
-      let x = builder.input("x", .float32, [])
-      let state = builder.whileLoop([x], maxIterations: Int(Int32.max)) { _ in
-        builder.constant(true)
-      } _: {
-        [$0[0] + 1]
-      }
-      builder.output("y", state[0])
-    }
+    let endless = try await endlessProgram(on: runtime)
     let x = try NDArray(Float(0), on: runtime)
     let submitted = try await endless.submit([x])
     let run = Task { try await endless.run([x]) }
@@ -160,6 +197,19 @@ import Testing
       Issue.record("the submitted run was not cancelled")
       return
     }
+  }
+}
+
+/// A program whose runs end when they are cancelled.
+func endlessProgram(on runtime: Runtime) async throws -> Program {
+  try await Program(on: runtime) { builder in
+    let state = builder.whileLoop([builder.input("x", .float32, [])], maxIterations: Int(Int32.max))
+    { _ in
+      builder.constant(true)
+    } _: {
+      [$0[0] + 1]
+    }
+    builder.output("y", state[0])
   }
 }
 

@@ -132,6 +132,43 @@ import Testing
     #expect(await counter.ended == count)
   }
 
+  /// More calls wait than there are threads for tasks; other tasks go on, and so do their calls.
+  @Test func callsThatWaitLeaveTheCooperativePool() async throws {
+    let (runtime, prompt) = (try await model().runtime, try await story())
+    let endless = try await endlessProgram(on: runtime)
+    let x = try NDArray(Float(0), on: runtime)
+    let submitted = try await endless.submit([x])
+    let count = ProcessInfo.processInfo.activeProcessorCount * 4 + 70
+    let counter = Counter()
+    await withTaskGroup(of: Void.self) { group in
+      for number in 0..<count {
+        group.addTask {
+          await counter.begin()
+          let error = await failure {
+            if number % 2 == 0 {
+              _ = try await submitted[0].wait()
+            } else {
+              _ = try await endless.run([x])
+            }
+          }
+          if case .canceled? = error { await counter.end() }
+        }
+      }
+      await counter.begun(count)
+      let answer = await failure {
+        let params = GenerationParams(maxTokens: 4)
+        #expect(try await pieces(context().generate(prompt, params: params)).count == 4)
+        _ = try await model().info()
+      }
+      #expect(answer == nil)
+      #expect(await counter.ended == 0)
+      while await counter.ended < count {  // a run may not have begun yet
+        try? endless.cancel()
+        await Task.yield()
+      }
+    }
+  }
+
   @Test func aStormOfCancelsHarmsNothing() async throws {
     let prompt = try await story()
     let expected = try await text(pieces(context().generate(prompt)))

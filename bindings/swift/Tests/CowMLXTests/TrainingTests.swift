@@ -61,12 +61,30 @@ import Testing
     for try await event in training.fit(try endless(runtime)) where event.step >= 3 {
       break
     }
-    // The training is free again once the fit has ended, and keeps its steps.
-    while await failure({ _ = try await training.step(data(on: runtime)) })?.reason == .trainingBusy
-    {
-      await Task.yield()
+    // A call waits for the end of the fit, which was at most one step ahead.
+    let next = try await training.step(data(on: runtime)).step
+    #expect((4...5).contains(next))
+  }
+
+  @Test func theEndOfAFitCancelsNoLaterCall() async throws {
+    let runtime = try await Runtime.start()
+    let (training, inputs) = (try await Training(of: line(on: runtime)), try data(on: runtime))
+    for done in 0..<30 {
+      for try await _ in training.fit(FitParams(steps: 2 * done + 1, inputs: inputs)) {}
+      _ = try await training.step(inputs)
     }
-    #expect(try await training.info()["step"]?.int ?? 0 > 3)
+    #expect(try await training.info()["step"]?.int == 60)
+  }
+
+  @Test func aCancelEndsNoCallButItsOwn() async throws {
+    let runtime = try await Runtime.start()
+    let (training, inputs) = (try await Training(of: line(on: runtime)), try data(on: runtime))
+    for _ in 0..<30 {
+      let task = Task { try await training.step(inputs) }
+      task.cancel()
+      _ = await task.result
+      _ = try await training.step(inputs)
+    }
   }
 
   @Test func aCancelledTaskEndsItsFit() async throws {

@@ -26,4 +26,7 @@ const char* _Nonnull cow_mlx_library_path(void);
  */
 const cow_mlx_calls* _Nonnull cow_mlx_loaded(void);
 
+/* Call a function on a new thread, which ends with it. False: the system has no thread. */
+bool cow_mlx_start_thread(void (*_Nonnull function)(void* _Nullable), void* _Nullable argument);
+
 #endif /* CCOWMLX_H */

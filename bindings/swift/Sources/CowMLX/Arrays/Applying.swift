@@ -20,8 +20,10 @@ extension Runtime: OperationMaker {
         Int(COW_MLX_EHANDLE), "NDArray.apply", "unknown_handle", argument: "inputs",
         "input \(closed) of \(operation) is a closed array")
     }
+    let name = try CText("NDArray.apply", "operation", operation)
+    let attributes = try CText("NDArray.apply", "attributes", attributes)
     let handles = try vector(max(results, 4), of: Int64.self) {
-      api.array_apply(operation, given, given.count, attributes, $0, $1, $2)
+      api.array_apply(name.start, given, given.count, attributes.start, $0, $1, $2)
     }
     return handles.map { NDArray(raw: $0, on: self) }
   }

@@ -94,7 +94,8 @@ public final class NDArray: Sendable {
 
   /// What a safetensors file holds: arrays by name, with dtype and shape, and texts.
   public static func info(of path: String) throws(CowMLXError) -> JSONValue {
-    try json { api.arrays_info(path, $0, $1, $2) }
+    let path = try CText("NDArray.info", "path", path)
+    return try json { api.arrays_info(path.start, $0, $1, $2) }
   }
 
   /// Loads arrays of a safetensors file by their names, all or none.
@@ -105,7 +106,8 @@ public final class NDArray: Sendable {
     defer { withExtendedLifetime(lowering) {} }
     var raws = [Int64](repeating: 0, count: names.count)
     let (texts, count) = try lowering.texts("names", names)
-    try check(api.arrays_load(path, texts, count, &raws))
+    let path = try CText("NDArray.load", "path", path)
+    try check(api.arrays_load(path.start, texts, count, &raws))
     return raws.map { NDArray(raw: $0, on: runtime) }
   }
 
@@ -115,7 +117,8 @@ public final class NDArray: Sendable {
     defer { withExtendedLifetime((lowering, arrays)) {} }
     let sorted = arrays.sorted { $0.key < $1.key }
     let (texts, count) = try lowering.texts("names", sorted.map(\.key))
-    try check(api.arrays_save(path, texts, lowering.handles(sorted.map(\.value)), count))
+    let path = try CText("NDArray.save", "path", path)
+    try check(api.arrays_save(path.start, texts, lowering.handles(sorted.map(\.value)), count))
   }
 }
 

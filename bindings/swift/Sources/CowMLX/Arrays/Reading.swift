@@ -25,7 +25,7 @@ extension NDArray {
 
   /// The elements in row-major order, once they are computed. An array of another type is refused.
   public func values<T: ArrayElement>(of type: T.Type = T.self) async throws(CowMLXError) -> [T] {
-    try await blocking { [self] () throws(CowMLXError) in try values(of: type) }
+    try await blocking(on: .long) { [self] () throws(CowMLXError) in try values(of: type) }
   }
 
   /// The element of an array that has one.
@@ -110,7 +110,9 @@ extension NDArray {
   /// - Returns: false if a run has not brought them in time; it continues.
   /// - Throws: the error of the run that computes them.
   public func wait(milliseconds: UInt32? = nil) async throws(CowMLXError) -> Bool {
-    try await blocking { [self] () throws(CowMLXError) in try wait(milliseconds: milliseconds) }
+    try await blocking(on: .long) { [self] () throws(CowMLXError) in
+      try wait(milliseconds: milliseconds)
+    }
   }
 
   /// A DLPack tensor of the elements, read-only, which the receiver frees by its deleter. It outlives the array.

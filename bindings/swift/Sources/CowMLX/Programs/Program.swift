@@ -15,11 +15,12 @@ public final class Program: Sendable {
   let handle: Handle<Int32>
   /// The runtime that the program belongs to.
   public let runtime: Runtime
-  private let runs = Locked(0)
+  private let canceler: Canceler
 
   private init(raw: Int32, on runtime: Runtime) {
     self.runtime = runtime
     handle = Handle(raw, parent: runtime) { api.program_free($0) }
+    canceler = Canceler { [handle] in _ = api.program_cancel(handle.raw) }
   }
 
   /// Creates a program from JSON, and reports all its faults.
@@ -108,7 +109,9 @@ public final class Program: Sendable {
   public func run(
     _ inputs: [NDArray], params: RunParams = RunParams(), donate: [Int] = []
   ) throws(CowMLXError) -> [NDArray] {
-    try run(inputs, params, donate, isSubmitted: false)
+    try canceler.call().run { () throws(CowMLXError) in
+      try run(inputs, params, donate, isSubmitted: false)
+    }
   }
 
   /// Runs the program on arrays: its inputs, then its parameters, in their order. Returns its outputs.
@@ -119,23 +122,8 @@ public final class Program: Sendable {
   public func run(
     _ inputs: [NDArray], params: RunParams = RunParams(), donate: [Int] = []
   ) async throws -> [NDArray] {
-    try Task.checkCancellation()
-    runs.withLock { $0 += 1 }
-    defer { runs.withLock { $0 -= 1 } }
-    let canceler = Canceler { [self] in
-      if runs.withLock({ $0 == 1 }) { _ = api.program_cancel(handle.raw) }
-    }
-    do {
-      return try await withTaskCancellationHandler {
-        try await blocking { [self] () throws(CowMLXError) in
-          defer { canceler.end() }
-          return try run(inputs, params, donate, isSubmitted: false)
-        }
-      } onCancel: {
-        canceler.cancel()
-      }
-    } catch CowMLXError.canceled where Task.isCancelled {
-      throw CancellationError()
+    try await canceler.run { [self] () throws(CowMLXError) in
+      try run(inputs, params, donate, isSubmitted: false)
     }
   }
 
@@ -282,8 +270,9 @@ private func created(_ json: String) throws(CowMLXError) -> Int32 {
 
 private func loaded(_ path: String, _ fixed: JSONValue) throws(CowMLXError) -> Int32 {
   var raw: Int32 = 0
+  let path = try CText("Program.load", "path", path)
   try ProgramParams(fixed: fixed.description).withRaw { (params) throws(CowMLXError) in
-    try check(api.program_load(path, &params, &raw))
+    try check(api.program_load(path.start, &params, &raw))
   }
   return raw
 }

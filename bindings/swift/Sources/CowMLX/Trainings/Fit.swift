@@ -7,8 +7,9 @@ public typealias BatchSource = @Sendable (_ step: Int) -> [NDArray]?
 extension Training {
   /// Trains until an end that params set, and gives steps, evaluations and checkpoints, and last the end.
   ///
-  /// The fit begins with the first event that is asked for. Leaving the loop, or cancelling its task, cancels it; the
-  /// training keeps the state after its last step. A fit continues at the training's place in the data.
+  /// The fit begins with the first event that is asked for, and is at most one event ahead of the loop. Leaving the
+  /// loop, or cancelling its task, cancels it; the training keeps the state after its last step, and later calls on it
+  /// wait for the end of the fit. A fit continues at the training's place in the data.
   ///
   /// - Parameters:
   ///   - params: the data and the end.
@@ -26,47 +27,73 @@ public struct Fit: AsyncSequence, Sendable {
   let params: FitParams
   let batches: BatchSource?
 
-  public func makeAsyncIterator() -> AsyncIterator {
-    AsyncIterator(events: started().makeAsyncIterator())
-  }
+  public func makeAsyncIterator() -> AsyncIterator { AsyncIterator(fit: self) }
 
   /// Gives the events in their order.
   public struct AsyncIterator: AsyncIteratorProtocol {
-    var events: AsyncThrowingStream<TrainingEvent, any Error>.Iterator
+    private let fit: Fit
+    private var running: RunningFit?
+    private var hasEnded = false
 
+    fileprivate init(fit: Fit) { self.fit = fit }
+
+    /// The next event; nil after the end.
     public mutating func next() async throws -> TrainingEvent? {
-      do {
-        let event = try await events.next()
-        if event == nil { try Task.checkCancellation() }
-        return event
-      } catch CowMLXError.canceled where Task.isCancelled {
-        throw CancellationError()
+      guard !hasEnded else { return nil }
+      hasEnded = true  // unless this succeeds
+      if running == nil { running = try await RunningFit(fit) }
+      let event = try await running?.next()
+      hasEnded = event == nil
+      return event
+    }
+  }
+}
+
+/// A fit on a thread of the package, which is at most one event ahead of its host. Its release cancels it.
+private final class RunningFit: Sendable {
+  private let training: Training
+  private let events = Handover<TrainingEvent>()
+  private let call: Canceler.Call
+
+  init(_ fit: Fit) async throws {
+    try Task.checkCancellation()
+    await fit.training.settle()
+    (training, call) = (fit.training, fit.training.canceler.call())
+    Workers.long.run { [events, call] in
+      do throws(CowMLXError) {
+        try call.run { () throws(CowMLXError) in
+          try fit.training.makeFit(fit.params, batches: fit.batches) { events.give($0) }
+        }
+        events.end(nil)
+      } catch {
+        events.end(error)
       }
     }
   }
 
-  private func started() -> AsyncThrowingStream<TrainingEvent, any Error> {
-    let (training, params, batches) = (training, params, batches)
-    return AsyncThrowingStream { continuation in
-      let isOver = Locked(false)
-      continuation.onTermination = { _ in
-        // A fit that has not begun looks at isOver; one that runs is cancelled.
-        isOver.withLock { $0 = true }
-        _ = api.training_cancel(training.handle.raw)
+  /// The next event; nil after the end.
+  func next() async throws -> TrainingEvent? {
+    do {
+      let event = try await withTaskCancellationHandler {
+        try await events.next()
+      } onCancel: {
+        cancel()
       }
-      callQueue.async {
-        guard !isOver.withLock({ $0 }) else { return }
-        do throws(CowMLXError) {
-          try training.fit(params, batches: batches) { event in
-            continuation.yield(event)
-            return !isOver.withLock { $0 }
-          }
-          continuation.finish()
-        } catch {
-          continuation.finish(throwing: error)
-        }
-      }
+      if event == nil { try Task.checkCancellation() }
+      return event
+    } catch CowMLXError.canceled where Task.isCancelled {
+      throw CancellationError()
     }
+  }
+
+  private func cancel() {
+    events.close()
+    call.cancel()
+  }
+
+  deinit {
+    cancel()
+    training.left.withLock { $0 = events }
   }
 }
 
@@ -80,6 +107,14 @@ extension Training {
   @available(*, noasync, message: "use for try await event in training.fit(params)")
   public func fit(
     _ params: FitParams, batches: BatchSource? = nil, onEvent: @escaping (TrainingEvent) -> Bool
+  ) throws(CowMLXError) {
+    try canceler.call().run { () throws(CowMLXError) in
+      try makeFit(params, batches: batches, onEvent: onEvent)
+    }
+  }
+
+  fileprivate func makeFit(
+    _ params: FitParams, batches: BatchSource?, onEvent: @escaping (TrainingEvent) -> Bool
   ) throws(CowMLXError) {
     let host = FitHost(batches: batches, onEvent: onEvent)
     try host.filled(params) { (raw) throws(CowMLXError) in

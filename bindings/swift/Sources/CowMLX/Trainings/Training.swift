@@ -15,10 +15,14 @@ public final class Training: Sendable {
   /// The runtime that the training belongs to.
   public let runtime: Runtime
   let model: Model?
+  let canceler: Canceler
+  /// The events of a fit whose loop was left.
+  let left = Locked<Handover<TrainingEvent>?>(nil)
 
   private init(raw: Int32, model: Model?, on runtime: Runtime) {
     (self.model, self.runtime) = (model, runtime)
     handle = Handle(raw, parent: runtime) { api.training_free($0) }
+    canceler = Canceler { [handle] in _ = api.training_cancel(handle.raw) }
   }
 
   /// Creates a training of a program, which minimizes its output "loss".
@@ -90,9 +94,10 @@ public final class Training: Sendable {
   /// The current value of a parameter, also while a fit runs. No later step changes it.
   public func parameter(_ name: String) async throws(CowMLXError) -> NDArray {
     let runtime = runtime
+    let name = try CText("Training.parameter", "name", name)
     return try await call { (training) throws(CowMLXError) in
       var raw: Int64 = 0
-      try check(api.training_parameter(training, name, &raw))
+      try check(api.training_parameter(training, name.start, &raw))
       return NDArray(raw: raw, on: runtime)
     }
   }
@@ -106,15 +111,17 @@ public final class Training: Sendable {
 
   /// Saves the state after the last step into a folder, completely or not at all, also while a fit runs.
   public func save(to folder: String) async throws(CowMLXError) {
+    let folder = try CText("Training.save", "folder", folder)
     try await call { (training) throws(CowMLXError) in
-      try check(api.training_save(training, folder))
+      try check(api.training_save(training, folder.start))
     }
   }
 
   /// Loads a saved training into this one, which has the same program and params.
   public func load(_ folder: String) async throws(CowMLXError) {
+    let folder = try CText("Training.load", "folder", folder)
     try await call { (training) throws(CowMLXError) in
-      try check(api.training_load(training, folder))
+      try check(api.training_load(training, folder.start))
     }
   }
 
@@ -128,9 +135,9 @@ public final class Training: Sendable {
     to folder: String, fuse: Bool = false, dequantize: Bool = false
   ) async throws(CowMLXError) {
     let options: JSONValue = ["fuse": .bool(fuse), "dequantize": .bool(dequantize)]
-    let text = options.description
+    let (folder, text) = (try CText("Training.export", "folder", folder), options.description)
     try await call { (training) throws(CowMLXError) in
-      try check(api.training_export(training, folder, text))
+      try check(api.training_export(training, folder.start, text))
     }
   }
 
@@ -154,29 +161,22 @@ public final class Training: Sendable {
   func call<R: Sendable>(
     _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
   ) async throws(CowMLXError) -> R {
-    try await blocking { [handle] () throws(CowMLXError) in
-      defer { withExtendedLifetime(handle) {} }
-      return try body(handle.raw)
-    }
+    await settle()
+    return try await blocking { [handle] () throws(CowMLXError) in try body(handle.raw) }
   }
 
   /// Makes a call that a cancelled task cancels.
   func cancellable<R: Sendable>(
     _ body: @escaping @Sendable (Int32) throws(CowMLXError) -> R
   ) async throws -> R {
-    try Task.checkCancellation()
-    let canceler = Canceler { [handle] in _ = api.training_cancel(handle.raw) }
-    do {
-      return try await withTaskCancellationHandler {
-        try await call { (training) throws(CowMLXError) in
-          defer { canceler.end() }
-          return try body(training)
-        }
-      } onCancel: {
-        canceler.cancel()
-      }
-    } catch CowMLXError.canceled where Task.isCancelled {
-      throw CancellationError()
-    }
+    await settle()
+    return try await canceler.run { [handle] () throws(CowMLXError) in try body(handle.raw) }
+  }
+
+  /// Waits for the end of a fit whose loop was left: the training is busy until then.
+  func settle() async {
+    guard let events = left.withLock({ $0 }) else { return }
+    await events.ended()
+    left.withLock { if $0 === events { $0 = nil } }
   }
 }
