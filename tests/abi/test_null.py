@@ -51,6 +51,8 @@ def test_null(call_of, function, parameter):
 @pytest.mark.parametrize("function", sorted({function for function, _ in POINTERS}))
 def test_without_null_the_call_succeeds(call_of, function):
     """The other test would hold for calls that fail for another reason, too."""
+    if function == "cow_mlx_media_from_file":
+        pytest.importorskip("PIL", reason="pillow is not installed")
     call = call_of(function)
     result = call()
     assert call.lib.message() == ""

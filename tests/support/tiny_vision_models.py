@@ -127,7 +127,7 @@ def weights(size: int, seed: int = 0) -> dict[str, np.ndarray]:
 
 def make(folder: pathlib.Path, seed: int = 0) -> pathlib.Path:
     """Write a tiny Gemma 3 into a folder, which is made if need be, and return it."""
-    from safetensors.numpy import save_file
+    import mlx.core as mx
 
     folder.mkdir(parents=True, exist_ok=True)
     text, settings, size = tokenizer()
@@ -135,5 +135,6 @@ def make(folder: pathlib.Path, seed: int = 0) -> pathlib.Path:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "config.json").write_text(json.dumps(config(size)))
     (folder / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING))
-    save_file(weights(size, seed), folder / "model.safetensors", metadata={"format": "pt"})
+    arrays = {name: mx.array(array) for name, array in weights(size, seed).items()}
+    mx.save_safetensors(str(folder / "model.safetensors"), arrays, {"format": "pt"})
     return folder
