@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.compiler import compile_c, run
 from support.kernel_module import SETS as USABLE
-from support.paths import CSRC, ROOT
+from support.kernel_module import build_object
+from support.paths import CSRC
 from support.sanitizers import build
 
 from tools.packaging.kernels import EXACT, sets
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.xdist_group("lanes")
 # Sets that are compiled for another one, too, are tested with the long tests.
 TWICE = {below for name in USABLE for below in BELOW.get(name, ())}
 NAMES = [pytest.param(name, marks=pytest.mark.long) if name in TWICE else name for name in USABLE]
+LANES = {HEADERS.get(name, name): name for name in USABLE}
 OPTIONS = {name: SETS[name] for name in USABLE}
 if "avx2" in USABLE and "avxvnni" not in USABLE:
     by_hand = ["-include", str(HERE / "vnni_by_hand.h")]
@@ -42,9 +44,11 @@ def name(request) -> str:
     return request.param
 
 
-def test_lanes(name, tmp_path):
-    header = f'-DSET="simd/{HEADERS.get(name, name)}.h"'
-    options = [header, f"-DSTEP={STEP}", f"-I{KERNELS}", *EXACT, *OPTIONS[name]]
+@pytest.mark.parametrize("header", LANES)
+def test_lanes(header, tmp_path):
+    """With the options of the last set that includes them."""
+    of_set = OPTIONS[LANES[header]]
+    options = [f'-DSET="simd/{header}.h"', f"-DSTEP={STEP}", f"-I{KERNELS}", *EXACT, *of_set]
     program = build([HERE / "lanes_checks.cpp"], tmp_path / "lanes", "address", *options, **CPP)
     done = run(program)
     assert (done.returncode, done.stderr) == (0, "")
@@ -53,8 +57,7 @@ def test_lanes(name, tmp_path):
 def table_of(part, folder):
     """The object file of a set: the build's own, or one whose instruction is written out."""
     if OPTIONS[part] == SETS[part]:
-        built = ROOT.glob(f"build/temp.*/kernels/kernels-isa_{part}.o")
-        return max(built, key=lambda path: path.stat().st_mtime_ns)
+        return build_object(part)
     options = ["-c", "-O1", *EXACT, *OPTIONS[part]]
     return compile_c([KERNELS / f"isa_{part}.cpp"], folder / f"{part}.o", *options, **CPP)
 

@@ -87,14 +87,15 @@ def test_c_host_links(apple_silicon, source):
     check_host(apple_silicon, source)
 
 
-def test_example_links_for_either_mac(mac):
-    check_host(mac, ROOT / "examples/c/generate.c")
+@pytest.mark.parametrize("example", ["c/generate.c", "cpp/stream.cpp"])
+def test_example_links_for_either_mac(mac, example):
+    check_host(mac, ROOT / "examples" / example)
 
 
 @pytest.mark.parametrize("source", CPP_HOSTS, ids=lambda path: path.stem)
-def test_cpp_host_links(mac, source):
+def test_cpp_host_links(apple_silicon, source):
     """All but C++'s own library, which every Mac has, is found when it is linked."""
-    program = check_host(mac, source)
+    program = check_host(apple_silicon, source)
     open_ends = [name for name, library in program.imported.items() if not library]
     assert open_ends
     assert [name for name in open_ends if not name.startswith(CPP_RUNTIME)] == []
