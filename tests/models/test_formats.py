@@ -152,6 +152,7 @@ def check(lib: Library, plain: Plain, folder: pathlib.Path, name: str, kind: str
     own, expected, errors, gaps = [], [], [], []
     for index, mine in enumerate(found):
         logits = arrays[f"plain-{index}"].astype(np.float64)
+        assert (np.isnan(mine.first) == np.isnan(logits[0])).all()
         exact = logits - arrays[f"error-{index}"]
         own += [shifted(mine.first), *(shifted(row) for row in mine.rows)]
         expected += [shifted(logits[0]), *(shifted(row) for row in logits)]
@@ -168,8 +169,10 @@ def check(lib: Library, plain: Plain, folder: pathlib.Path, name: str, kind: str
 
 
 def shifted(row: Any) -> Any:
-    """Log probabilities of logits; 0 where a network forbids a token."""
+    """Log probabilities of logits; 0 where a network forbids a token or overflows."""
     finite = np.isfinite(row)
+    if not finite.any():
+        return np.zeros_like(row)
     kept = np.where(finite, row, -np.inf)
     best = kept.max()
     return np.where(finite, kept - best - np.log(np.exp(kept - best).sum()), 0.0)
