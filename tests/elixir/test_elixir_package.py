@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.elixir import PACKAGE
+from support.elixir import PACKAGE, SCRATCH
 
 pytestmark = pytest.mark.xdist_group("elixir")
 
@@ -28,6 +28,23 @@ def test_the_package_passes_its_tests(elixir):
     passed = re.search(r"(\d+) tests?, 0 failures(?!, [1-9]\d* invalid)", output)
     assert passed and int(passed[1]) > 60, output[-6000:]
     assert "warning:" not in output, output[:6000]
+
+
+@pytest.mark.long
+def test_the_package_bears_load(elixir):
+    """Thousands of processes, and what kills them."""
+    output = mix(elixir, "test", "--only", "long", env={"MIX_ENV": "test"})
+    assert re.search(r"[3-9] tests, 0 failures", output), output[-6000:]
+
+
+@pytest.mark.long
+def test_dialyzer_finds_nothing(elixir, tmp_path):
+    mix(elixir, "compile", env={"MIX_ENV": "test"})
+    beams = SCRATCH / "test/lib/cowmlx/ebin"
+    done = elixir.run("elixir", "-pa", beams, "test/dialyzed.exs", beams, tmp_path / "plt")
+    if done.stdout.startswith("dialyzer is not there"):
+        pytest.skip(done.stdout.strip())
+    assert (done.stdout, done.returncode) == ("clean\n", 0), done.stdout + done.stderr
 
 
 def test_every_module_and_function_is_documented(elixir):
