@@ -18,6 +18,8 @@ SCRATCH = ROOT / "build/swift"
 IN_ROOT = ROOT / "tools/swift/in_root"
 NEEDED = (6, 0)
 LINUX = sys.platform == "linux"
+# A build takes less time without what debuggers read.
+PLAIN = ["-debug-info-format", "none"]
 
 
 class Swift:
@@ -52,7 +54,7 @@ class Swift:
             settings: those of ``run``; and ``scratch``, the folder of the build.
         """
         scratch = SCRATCH / settings.pop("scratch", "debug")
-        places = ["--package-path", PACKAGE, "--scratch-path", scratch]
+        places = ["--package-path", PACKAGE, "--scratch-path", scratch, *PLAIN]
         # ThreadSanitizer ends at once where the system places memory as it does at random.
         still = ["setarch", "-R"] if "--sanitize=thread" in options and LINUX else []
         return self.run(*still, "swift", command, *places, *options, **settings)

@@ -75,6 +75,9 @@ def test_programs_say_what_they_lack(swift, built):
     done = swift.run(built / "hello", env={"COWMLX_LIB_DIR": "/nowhere"})
     assert done.returncode != 0
     assert "there is no file /nowhere/libcowmlx" in done.stderr
+    done = swift.run(built / "hello", env={"COWMLX_LIBRARY": "libm.so.6"})
+    assert done.returncode != 0
+    assert "libm.so.6 is not libcowmlx" in done.stderr
 
 
 def test_state_of_the_chat_window(swift, built):

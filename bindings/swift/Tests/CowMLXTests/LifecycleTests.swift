@@ -94,6 +94,9 @@ struct LifecycleTests {
             let context = try await model.context()
             for try await _ in context.generate(prompt) where turn % 2 == 0 { break }
             if turn % 3 == 0 { for try await _ in context.chat([.user("Hello")]) { break } }
+            let canceled = Task { for try await _ in context.generate(prompt) {} }
+            canceled.cancel()
+            _ = await canceled.result
           }
         }
         try await group.waitForAll()

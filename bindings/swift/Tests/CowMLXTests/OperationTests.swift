@@ -150,10 +150,3 @@ struct ValueExamples: Examples {
     #expect(await failure { _ = try await runtime.apply("sing", [a]) } != nil)
   }
 }
-
-/// Runs `body` outside of tasks, where calls may wait.
-func onAThread<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
-  try await withCheckedThrowingContinuation { continuation in
-    Thread.detachNewThread { continuation.resume(with: Result { try body() }) }
-  }
-}

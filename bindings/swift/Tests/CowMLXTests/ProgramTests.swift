@@ -212,13 +212,3 @@ func endlessProgram(on runtime: Runtime) async throws -> Program {
     builder.output("y", state[0])
   }
 }
-
-/// What a call throws.
-func refusal<R>(_ call: () throws -> R) -> CowMLXError? {
-  do {
-    _ = try call()
-    return nil
-  } catch {
-    return error as? CowMLXError
-  }
-}

@@ -41,6 +41,23 @@ func failure(_ call: () async throws -> Void) async -> CowMLXError? {
   }
 }
 
+/// What a call throws.
+func refusal<R>(_ call: () throws -> R) -> CowMLXError? {
+  do {
+    _ = try call()
+    return nil
+  } catch {
+    return error as? CowMLXError
+  }
+}
+
+/// Runs `body` outside of tasks, where calls may wait.
+func onAThread<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
+  try await withCheckedThrowingContinuation { continuation in
+    Thread.detachNewThread { continuation.resume(with: Result { try body() }) }
+  }
+}
+
 /// A folder that is removed in the end.
 final class Folder: Sendable {
   let path: String
