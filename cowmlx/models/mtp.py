@@ -21,6 +21,7 @@ from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cowmlx.models.model import Model
@@ -143,11 +144,7 @@ def _read(model: Model) -> Head:
             value=1,
         )
     stored = weights.read(weights.shards(model.path))
-    own = {
-        name: array
-        for full, array in stored.items()
-        if (name := _behind(form, model.config, full)) and not name.startswith(_SHARED)
-    }
+    own = _own(form, model.config, stored)
     if not own:
         raise Unsupported(
             f"draft_heads is 1, but {model.path} has no weights of a head: conversions of mlx-lm "
@@ -155,15 +152,72 @@ def _read(model: Model) -> Head:
             argument="draft_heads",
             value=1,
         )
-    head = _made(form, model.network)
-    named = _named(form, model.network, own, stored)
-    settings = model.config.get("quantization")
+    return _filled(form, model.network, model.config, own, stored, model.path)
+
+
+def _own(form: _Form, config: dict[str, Any], stored: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return the stored weights of a head, by their names without its beginning."""
+    return {
+        name: array
+        for full, array in stored.items()
+        if (name := _behind(form, config, full)) and not name.startswith(_SHARED)
+    }
+
+
+def _filled(
+    form: _Form,
+    network: Any,
+    config: dict[str, Any],
+    own: dict[str, mx.array],
+    stored: dict[str, mx.array],
+    path: str,
+) -> Head:
+    """Return a head with its weights, which are not evaluated."""
+    head = _made(form, network)
+    named = _named(form, network, own, stored)
+    settings = config.get("quantization")
     if settings is not None:
         plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
         quantization.apply(head, {"quantization": plain}, named)
-    weights.assign(head, named, model.path)
+    weights.assign(head, named, path)
     head.eval()
     return head
+
+
+def stored_head(
+    network: Any, config: dict[str, Any], architecture: str, files: list[str], path: str
+) -> tuple[Head, Callable[[str], str]] | None:
+    """Return the head in a folder's files, and how a converted folder names its weights.
+
+    None if there is none.
+
+    Args:
+        network: that reads the files.
+        config: of the folder; a quantization is that of its weights.
+        architecture: the network's.
+        files: with weights.
+        path: the folder, for messages.
+
+    Raises:
+        BadFormat: the head's weights do not fit.
+    """
+    form = FORMS.get(architecture)
+    if form is None:
+        return None
+    stored = weights.read(files)
+    own = _own(form, config, stored)
+    if not own:
+        return None
+    head = _filled(form, network, config, own, stored, path)
+    begins = next(full[: -len(name)] for full in stored if (name := _behind(form, config, full)))
+
+    def name_of(name: str) -> str:
+        module, _, parameter = name.rpartition(".")
+        if module in _OWN:
+            return f"{begins}{form.names[_OWN.index(module)]}.{parameter}"
+        return f"{begins}{form.inner}{name.removeprefix('layer.')}"
+
+    return head, name_of
 
 
 def _made(form: _Form, network: Any) -> Head:

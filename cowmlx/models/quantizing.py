@@ -120,3 +120,23 @@ def apply(network: Module, config: dict[str, Any], how: Quantizing, path: str) -
             value=how.bits,
         )
     config["quantization"] = config["quantization_config"] = settings
+
+
+def apply_to_head(head: Module, network: Module, how: Quantizing) -> None:
+    """Quantize a head that drafts, but for the layers that its network treats in its own way.
+
+    Args:
+        head: with all of its weights; changed in place.
+        network: the model's.
+        how: the format.
+    """
+    from mlx.nn.layers.quantized import quantize
+
+    excluded = getattr(network, "quant_predicate", None)
+
+    def wanted(name: str, module: Any) -> bool:
+        if not hasattr(module, "to_quantized") or module.weight.shape[-1] % how.group_size:
+            return False
+        return excluded is None or excluded(name, module) is True
+
+    quantize(head, how.group_size, how.bits, mode=how.mode, class_predicate=wanted)

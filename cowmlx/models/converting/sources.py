@@ -134,6 +134,7 @@ def _of_folder(path: str, quantize: Quantizing | None, dtype: str | None) -> Sou
     files = weights.shards(path)
     net, config, package = registry.read_network(path, config, architecture, files, False)
     registry.prove(net, config, package)
+    arrays = _head(net, config, architecture, files, path, quantize, dtype)
     if dtype is not None:
         _cast(net, config, dtype, path)
     _quantized(net, config, quantize, path)
@@ -141,12 +142,35 @@ def _of_folder(path: str, quantize: Quantizing | None, dtype: str | None) -> Sou
     kept.pop("_name_or_path", None)
     if "vision_tower" not in net:
         kept.pop("vision_config", None)  # mlx-lm has the text part alone
-    arrays = weights.flatten(net.parameters())
+    arrays |= weights.flatten(net.parameters())
     parts = [
         Part({name: (array.dtype, array.shape)}, partial(_taken, arrays, name))
         for name, array in arrays.items()
     ]
     return Source(path, [_identity(file) for file in files], parts, kept, _copied(path), {})
+
+
+def _head(
+    net: Module,
+    config: dict[str, Any],
+    architecture: str,
+    files: list[str],
+    path: str,
+    quantize: Quantizing | None,
+    dtype: str | None,
+) -> dict[str, mx.array]:
+    """Return the weights of a head for draft_heads as the new folder has them, lazily."""
+    from cowmlx.models import mtp  # late: it needs mlx
+
+    found = mtp.stored_head(net, config, architecture, files, path)
+    if found is None:
+        return {}
+    head, name_of = found
+    if dtype is not None:
+        _cast(head, {}, dtype, path)
+    if quantize is not None:
+        quantizing.apply_to_head(head, net, quantize)
+    return {name_of(name): array for name, array in weights.flatten(head.parameters()).items()}
 
 
 def _taken(arrays: dict[str, mx.array], name: str) -> dict[str, mx.array]:

@@ -9,6 +9,10 @@ from support.library import StatusError
 from support.signatures import EINVAL, EUNSUPPORTED, GRAMMAR_REGEX
 from support.threads import at_once
 
+from cowmlx.commands.terminal import finished
+from cowmlx.models.converting import output, sources
+from cowmlx.models.quantizing import Quantizing
+
 START = prompt(20)
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 7, "repetition_penalty": 1.2}
 families = pytest.mark.parametrize("family", heads.ARCHITECTURES)
@@ -122,3 +126,26 @@ def test_a_draft_comes_from_one_place(lib, with_head, open_context):
     with pytest.raises(StatusError, match="draft and draft_heads") as error:
         lib.begin(open_context(model), START, draft_heads=1, draft=model)
     assert error.value.status == EINVAL
+
+
+@pytest.mark.parametrize(("family", "bits"), [("qwen3_5", 4), ("deepseek_v3", 0), ("mimo", 0)])
+def test_a_converted_folder_has_the_head(lib, tmp_path, family, bits):
+    """It gives the same drafts, stored as Hugging Face does or not, and converted twice."""
+    folder, once, twice = (tmp_path / name for name in ("folder", "once", "twice"))
+    folder.mkdir()
+    tiny_models.make(folder, family)
+    heads.add(folder, family, right=True, stored_less_one=family == "qwen3_5")
+    how = Quantizing(bits, 32, "affine") if bits else None
+    finished(output.write(sources.read(str(folder), how, None), str(once), {}))
+    finished(output.write(sources.read(str(once), None, None), str(twice), {}))
+    for path in (once, twice):
+        model = lib.load(path)
+        context = lib.context(model)
+        try:
+            made = tokens_of(lib, context, 16, draft_heads=1)
+            stats = lib.stats(context)
+            assert stats.accepted_tokens == stats.drafted_tokens > 0
+            assert tokens_of(lib, context, 16) == made
+        finally:
+            lib.free(context)
+            lib.free_model(model)
