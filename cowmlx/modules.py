@@ -25,6 +25,13 @@ def modules_of(network: Module) -> list[Module]:
     return modules
 
 
+def items_of(container: Any) -> list[tuple[Any, Any]]:
+    """Return what a module, dictionary or list of a network holds, by name or place."""
+    if isinstance(container, dict):
+        return list(container.items())
+    return list(enumerate(container)) if isinstance(container, list) else []
+
+
 def _collect(value: Any, to: list[Module]) -> None:
     """Append the modules that a module holds in a value."""
     if isinstance(value, Module):

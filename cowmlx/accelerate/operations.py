@@ -24,27 +24,25 @@ _CACHE_BITS = (4, 8)
 _CACHE_GROUP = 32
 
 
-class _Scope:
-    """Whether mlx's own operations compute what is issued now."""
+class Scope:
+    """A ``with`` statement that knows whether it is entered."""
 
     def __init__(self) -> None:
-        self.plain = False
+        self.entered = False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Enter it, perhaps within itself."""
+        before, self.entered = self.entered, True
+        try:
+            yield
+        finally:
+            self.entered = before
 
 
-_scope = _Scope()
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """While a training issues operations, they are mlx's own, or those of ``trained``.
-
-    Kernels leave their gradients to mlx's, so that each would be computed twice.
-    """
-    before, _scope.plain = _scope.plain, True
-    try:
-        yield
-    finally:
-        _scope.plain = before
+# While a training issues operations, they are mlx's own, or those of ``trained``: kernels leave
+# their gradients to mlx's, so that each would be computed twice.
+plainly = Scope()
 
 
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float, *, stream: Any = None) -> mx.array:
@@ -160,14 +158,14 @@ def activated(x: mx.array, up: mx.array | None, activation: str) -> mx.array | N
 
 def _takes(stream: Any, *arrays: mx.array) -> bool:
     """Whether the CPU computes, on its own stream, and kernels know the types."""
-    if _scope.plain or stream is not None or mx.default_device().type != mx.cpu:
+    if plainly.entered or stream is not None or mx.default_device().type != mx.cpu:
         return False
     return all(array.dtype in _FLOATS and array.ndim for array in arrays)
 
 
 def _is_trained(stream: Any, *arrays: mx.array | None) -> bool:
     """Whether there are gradients of our own for arrays of these types."""
-    if not _scope.plain or stream is not None:
+    if not plainly.entered or stream is not None:
         return False
     return trained.takes(*(array for array in arrays if array is not None))
 

@@ -20,6 +20,7 @@ import mlx.core as mx
 from xxhash import xxh3_64
 
 from cowmlx.errors import InputOutput, NotFound
+from cowmlx.folders import places
 from cowmlx.folders.safetensors import DTYPES
 
 TYPE_CHECKING = False
@@ -91,10 +92,9 @@ def write_whole(
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"cannot write {path}: there is no such folder", file=path) from None
     except OSError as exc:
-        raise InputOutput(
-            f"cannot write {path}: {exc.strerror or exc}", reason="write_failed", file=path
-        ) from exc
-    _sync_folder(os.path.dirname(target))
+        raise places.unwritable(path, exc) from exc
+    with suppress(OSError):  # the file is in its place: there is nothing to undo
+        places.sync(os.path.dirname(target))
 
 
 def _target(path: str) -> str:
@@ -121,16 +121,6 @@ def _keep_mode(descriptor: int, target: str) -> None:
     """Let the new file be as private as the old one."""
     with suppress(FileNotFoundError):
         os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the rename last. The file is in its place: there is nothing to undo if this fails."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _write(

@@ -196,13 +196,13 @@ def whole(path: str, what: str) -> Iterator[str]:
             f"cannot write {path}: there is no folder {os.path.dirname(target)}", file=path
         ) from None
     except OSError as exc:
-        raise _unwritable(path, exc) from exc
+        raise unwritable(path, exc) from exc
     try:
         yield fresh
-        _sync(fresh)
+        _sync_all(fresh)
         _take_place(fresh, target)
     except OSError as exc:
-        raise _unwritable(path, exc) from exc
+        raise unwritable(path, exc) from exc
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 
@@ -220,7 +220,7 @@ def _check(path: str, target: str, what: str) -> None:
     except FileNotFoundError:
         return
     except OSError as exc:
-        raise _unwritable(path, exc) from exc
+        raise unwritable(path, exc) from exc
     if inside and what not in inside:
         raise InputOutput(
             f"cannot write {path}: the folder has other files ({min(inside)}), and no {what}; name "
@@ -246,17 +246,18 @@ def _take_place(fresh: str, target: str) -> None:
             raise
         shutil.rmtree(old, ignore_errors=True)
     with suppress(OSError):
-        _sync_one(os.path.dirname(target))
+        sync(os.path.dirname(target))
 
 
-def _sync(folder: str) -> None:
+def _sync_all(folder: str) -> None:
     for place, _, files in os.walk(folder):
         for name in files:
-            _sync_one(os.path.join(place, name))
-        _sync_one(place)
+            sync(os.path.join(place, name))
+        sync(place)
 
 
-def _sync_one(path: str) -> None:
+def sync(path: str) -> None:
+    """Wait until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -264,7 +265,8 @@ def _sync_one(path: str) -> None:
         os.close(descriptor)
 
 
-def _unwritable(path: str, exc: OSError) -> InputOutput:
+def unwritable(path: str, exc: OSError) -> InputOutput:
+    """Return the error of a path that cannot be written."""
     return InputOutput(
         f"cannot write {path}: {exc.strerror or exc}", reason="write_failed", file=path
     )

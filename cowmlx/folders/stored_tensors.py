@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from cowmlx.errors import BadFormat, CowMlxError, InputOutput
-from cowmlx.folders import safetensors
+from cowmlx.errors import BadFormat, CowMlxError
+from cowmlx.folders import places, safetensors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def write(
             os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as exc:
-        raise InputOutput(
-            f"cannot write {path}: {exc.strerror or exc}", reason="write_failed", file=path
-        ) from exc
+        raise places.unwritable(path, exc) from exc
 
 
 def is_whole(path: str, tensors: dict[str, Specification]) -> bool:

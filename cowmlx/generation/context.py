@@ -305,8 +305,7 @@ class Context:
             cancel_epoch: the number of the context's cancellations when the call was made.
             draft: the draft model.
             constraint: on the output; without it the grammar of params.
-            shelved: the generation that comes back when this one has ended, of which the host
-                takes nothing.
+            shelved: the generation that comes back when this one has ended, unseen by the host.
             known: tokens of which a beginning is the prompt's, from elsewhere.
             logits_function: the host's, which changes logits.
 
@@ -322,21 +321,13 @@ class Context:
         rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
             prompt = rolling.cut(prompt)
-        self.largest_chunk = self._admit(self, len(prompt), params, draft)
-        self._expected = Expected(
-            expected_tokens(len(prompt), params, self.params),
-            None if draft is None else footprint_of(draft, None),
-        )
-        self.model.read_weights()
-        if draft is not None:
-            draft.read_weights()
+        self._reserve(len(prompt), params, draft)
         try:
             with mx.stream(self.stream()):
                 constraint = constraint_of(params, self.model, constraint, prompt)
                 drafter = self._draft.drafter(params, self.model, draft, self.sequence)
                 if self.generation is not None:
                     self.generation.cancel()
-                keeper = self._keep_known(prompt, given - len(prompt), known)
                 self.generation = Generation(
                     self.model,
                     self.sequence,
@@ -348,12 +339,23 @@ class Context:
                     rolling=rolling,
                     constraint=constraint,
                     drafter=drafter,
-                    keeper=keeper,
+                    keeper=self._keep_known(prompt, given - len(prompt), known),
                     shelved=shelved,
                     logits_function=logits_function,
                 )
         finally:
             self.settle()  # if nothing has begun
+
+    def _reserve(self, count: int, params: GenerationParams, draft: Model | None) -> None:
+        """Check that a prompt of so many tokens fits, and read weights that are left on disk."""
+        self.largest_chunk = self._admit(self, count, params, draft)
+        self._expected = Expected(
+            expected_tokens(count, params, self.params),
+            None if draft is None else footprint_of(draft, None),
+        )
+        self.model.read_weights()
+        if draft is not None:
+            draft.read_weights()
 
     def known_tokens(self, prompt: list[int]) -> int:
         """Return how many tokens of a prompt are known in memory."""

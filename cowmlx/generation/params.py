@@ -192,20 +192,11 @@ class GenerationParams:
                 )
 
     def _check_breakers(self) -> None:
-        count = len(self.dry_sequence_breakers)
-        if count > MAX_BREAKERS:
-            raise OutOfRange("dry_sequence_breaker_count", count, f"at most {MAX_BREAKERS}")
-        _check_texts("dry_sequence_breakers", self.dry_sequence_breakers)
-        for index, text in enumerate(self.dry_sequence_breakers):
-            size = len(text.encode())
-            if size > MAX_BREAKER_BYTES:
-                accepted = f"at most {MAX_BREAKER_BYTES} bytes"
-                raise OutOfRange(f"dry_sequence_breakers[{index}]", size, accepted)
+        name = "dry_sequence_breaker"
+        _check_texts(name, self.dry_sequence_breakers, MAX_BREAKERS, MAX_BREAKER_BYTES)
 
     def _check_output(self) -> None:
-        if len(self.stop) > MAX_STOPS:
-            raise OutOfRange("stop_count", len(self.stop), f"at most {MAX_STOPS}")
-        _check_texts("stop", self.stop)
+        _check_texts("stop", self.stop, MAX_STOPS)
         self._check_triggers()
         check_thinking_end(self.thinking_end_text)
         if self.grammar is None:
@@ -215,16 +206,8 @@ class GenerationParams:
             self._check("grammar_kind", self.grammar_kind in _GRAMMARS, f"one of {known}")
 
     def _check_triggers(self) -> None:
-        count = len(self.grammar_triggers)
-        if count > MAX_TRIGGERS:
-            raise OutOfRange("grammar_trigger_count", count, f"at most {MAX_TRIGGERS}")
-        _check_texts("grammar_triggers", self.grammar_triggers)
-        for index, text in enumerate(self.grammar_triggers):
-            size = len(text.encode())
-            if size > MAX_TRIGGER_BYTES:
-                accepted = f"at most {MAX_TRIGGER_BYTES} bytes"
-                raise OutOfRange(f"grammar_triggers[{index}]", size, accepted)
-        if count and self.grammar is None:
+        _check_texts("grammar_trigger", self.grammar_triggers, MAX_TRIGGERS, MAX_TRIGGER_BYTES)
+        if self.grammar_triggers and self.grammar is None:
             raise InvalidArgument(
                 "grammar_triggers is given, but grammar is NULL, so that nothing would begin",
                 reason="conflict",
@@ -240,7 +223,10 @@ class GenerationParams:
             raise OutOfRange(name, value, accepted)
 
 
-def _check_texts(name: str, texts: list[str]) -> None:
+def _check_texts(noun: str, texts: list[str], most: int, most_bytes: int | None = None) -> None:
+    if len(texts) > most:
+        raise OutOfRange(f"{noun}_count", len(texts), f"at most {most}")
+    name = noun if noun == "stop" else f"{noun}s"
     for index, text in enumerate(texts):
         if not text:
             raise InvalidArgument(
@@ -248,6 +234,9 @@ def _check_texts(name: str, texts: list[str]) -> None:
                 reason="missing",
                 argument=f"{name}[{index}]",
             )
+    for index, size in enumerate(len(text.encode()) for text in texts):
+        if most_bytes is not None and size > most_bytes:
+            raise OutOfRange(f"{name}[{index}]", size, f"at most {most_bytes} bytes")
 
 
 def check_thinking_end(text: str | None) -> None:

@@ -14,6 +14,7 @@ from mlx.nn.layers.base import Module
 from cowmlx import failures
 from cowmlx.accelerate.fused.stand_in import plainly
 from cowmlx.errors import Unsupported
+from cowmlx.modules import items_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -236,13 +237,7 @@ class _Heard:
 
 def _leaves(container: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
     """Yield the path, container and module of each module that has no other, or is a table."""
-    if isinstance(container, dict):
-        items = list(container.items())
-    elif isinstance(container, list):
-        items = list(enumerate(container))
-    else:
-        return
-    for key, value in items:
+    for key, value in items_of(container):
         inside = (*path, key)
         if isinstance(value, Module) and (hasattr(value, "as_linear") or not value.children()):
             yield inside, container, value

@@ -11,6 +11,7 @@ from mlx.nn.layers.base import Module
 from cowmlx import failures
 from cowmlx.errors import OutOfRange, Unsupported
 from cowmlx.generated import constants
+from cowmlx.modules import items_of
 from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
@@ -332,13 +333,7 @@ def _places(network: Any) -> Iterator[_Place]:
     """Yield the place of every module; of an adapter's layer as a whole."""
 
     def walk(container: Any, owner: _Place | None) -> Iterator[_Place]:
-        if isinstance(container, dict):
-            items = list(container.items())
-        elif isinstance(container, list):
-            items = list(enumerate(container))
-        else:
-            return
-        for key, value in items:
+        for key, value in items_of(container):
             if isinstance(value, Module):
                 place = _Place(container, key, value, owner)
                 yield place

@@ -59,6 +59,19 @@ def too_many(what: str, number: int, unit: str, limit: int, hint: str = "") -> P
     )
 
 
+def require_count(noun: str, given: int, count: int, declared: Sequence[Any]) -> None:
+    """Raise ProgramError unless a run has as many inputs or outputs as its program."""
+    if given != count:
+        names = ", ".join(shown(each.name) for each in declared[:16])
+        raise ProgramError(
+            "missing" if given < count else "out_of_range",
+            f"the run has {given} {noun}, must have {count}: {names}",
+            argument=noun,
+            value=given,
+            accepted=f"{count}",
+        )
+
+
 def place_of(node: str, op: str, function: str = "") -> str:
     """Return where a node is, for a message."""
     within = f" in function {shown(function)}" if function else ""

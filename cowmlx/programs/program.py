@@ -15,7 +15,7 @@ from cowmlx.programs.bounds import MAX_TRACES, finish
 from cowmlx.programs.bounds import Steps as Work
 from cowmlx.programs.checking.functions import check, check_entry
 from cowmlx.programs.checking.values import with_values
-from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.failure import ProgramError, require_count, shown
 from cowmlx.programs.forms.derive import derive
 from cowmlx.programs.forms.form import Form, Output, Written
 from cowmlx.programs.graph import Declared, Library
@@ -186,15 +186,7 @@ class Program:
             ProgramError: a wrong number, dtype or shape, or names that disagree.
         """
         declared = self._form.inputs
-        if len(inputs) != len(declared):
-            names = ", ".join(shown(declaration.name) for declaration in declared[:16])
-            raise ProgramError(
-                "missing" if len(inputs) < len(declared) else "out_of_range",
-                f"the run has {len(inputs)} inputs, must have {len(declared)}: {names}",
-                argument="inputs",
-                value=len(inputs),
-                accepted=f"{len(declared)}",
-            )
+        require_count("inputs", len(inputs), len(declared), declared)
         for declaration, array in zip(declared, inputs, strict=True):
             dtype = name_of(array.dtype)
             if dtype != declaration.spec.dtype:

@@ -13,7 +13,7 @@ from cowmlx.scheduling.streams import clear_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from cowmlx.call import Call
@@ -27,6 +27,7 @@ class SteppedCall:
         steps: do it; when closed early they leave everything unchanged.
         stream: to compute on; None if nothing is computed.
         subject: of the work, which ends when that is freed; None if it cannot be freed.
+        on_end: called before the call ends.
     """
 
     priority = 0
@@ -39,8 +40,10 @@ class SteppedCall:
         steps: Generator[Any, None, Any],
         stream: mx.Stream | None = None,
         subject: object = None,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
         self.subject = subject
+        self._on_end = on_end
         self._call = call
         self._steps = steps
         self._stream = stream or mx.default_stream(mx.default_device())
@@ -137,6 +140,7 @@ class SteppedCall:
 
     def _release(self) -> None:
         """Release the work's resources; the call ends right after."""
+        self._on_end()
 
     def _succeed(self, result: Any) -> None:
         """End the call with the work's result; what this raises ends it instead."""

@@ -8,44 +8,16 @@ from cowmlx.generated import constants
 from cowmlx.models import encoding, entities, ranking
 from cowmlx.models.embedding import rows_of
 from cowmlx.models.encoding import EncodedText
-from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services.embedding import EmbeddingParams, text_tokens
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from typing import Any
 
-    from cowmlx.call import Call
     from cowmlx.models.embedding import HiddenStates, Pooling
     from cowmlx.models.model import Model
     from cowmlx.networks.encoders.layers import Texts
-
-
-class Classifying(SteppedCall):
-    """Finds the labels of one text.
-
-    Args:
-        call: ends with them.
-        model: whose head scores them.
-        steps: returns the result of the call.
-        stream: to compute on.
-        on_end: called when the call ends.
-    """
-
-    def __init__(
-        self,
-        call: Call,
-        model: Model,
-        steps: Generator[None, None, dict[str, Any]],
-        stream: mx.Stream,
-        on_end: Callable[[], object],
-    ) -> None:
-        super().__init__(call, steps, stream, model)
-        self._on_end = on_end
-
-    def _release(self) -> None:
-        self._on_end()
 
 
 def classify_steps(

@@ -157,12 +157,8 @@ class TextRows(SteppedCall):
         stream: mx.Stream,
         on_end: Callable[[], object],
     ) -> None:
-        super().__init__(call, steps, stream, model)
+        super().__init__(call, steps, stream, model, on_end)
         self._shape = shape
-        self._on_end = on_end
-
-    def _release(self) -> None:
-        self._on_end()
 
     def _succeed(self, result: mx.array) -> None:
         if result.shape != self._shape:

@@ -129,21 +129,8 @@ class Generations:
         constraint: Constrains | None = None,
     ) -> None:
         """Start a generation, behind what the prompt cache on disk knows, and let a call wait."""
-        if not tokens:
-            raise InvalidArgument(
-                "count is 0, but a prompt has at least one token",
-                reason="missing",
-                argument="count",
-            )
         function = call.logits_function
-        if function is not None and params.draft_tokens:
-            raise Unsupported(
-                "logits_fn and draft_tokens exclude each other: a draft is checked in one pass, "
-                "before the host could see its tokens",
-                reason="conflict",
-                argument="logits_fn",
-                other="draft_tokens",
-            )
+        _check_prompt(tokens, params, function is not None)
         draft = self._models.get(params.draft) if params.draft else None
         if draft is not None:
             draft.require_generation("draft")
@@ -226,6 +213,23 @@ def _read(models: list[Model]) -> Generator[None, None, None]:
     """Read the weights of models that are on disk."""
     for model in models:
         yield from model.read_steps()
+
+
+def _check_prompt(tokens: list[int], params: GenerationParams, has_function: bool) -> None:
+    if not tokens:
+        raise InvalidArgument(
+            "count is 0, but a prompt has at least one token",
+            reason="missing",
+            argument="count",
+        )
+    if has_function and params.draft_tokens:
+        raise Unsupported(
+            "logits_fn and draft_tokens exclude each other: a draft is checked in one pass, "
+            "before the host could see its tokens",
+            reason="conflict",
+            argument="logits_fn",
+            other="draft_tokens",
+        )
 
 
 def _refuse_logprobs(fields: dict[str, Any]) -> None:

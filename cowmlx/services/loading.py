@@ -49,10 +49,9 @@ class Loading(SteppedCall):
         *,
         own_python: bool = False,
     ) -> None:
-        super().__init__(call, loader, stream, subject)
+        super().__init__(call, loader, stream, subject, on_end)
         self._own_python = own_python
         self._wait: Callable[[float], object] | None = None
-        self._on_end = on_end
         self._open_model = open_model
 
     def turn(self) -> bool:
@@ -86,7 +85,7 @@ class Loading(SteppedCall):
         return self.turn() or True
 
     def _release(self) -> None:
-        self._on_end()
+        super()._release()
         resources.give_back()  # the weights were there in two forms
 
     def _succeed(self, result: Any) -> None:

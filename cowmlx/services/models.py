@@ -340,7 +340,7 @@ class Models:
     def model_classify(self, call: Call, handle: int, text: str) -> None:
         """Start finding the labels of a text; the call ends with them."""
         from cowmlx.models.embedding import hidden_states_of
-        from cowmlx.services.classifying import Classifying, classify_steps  # late: few need it
+        from cowmlx.services.classifying import classify_steps  # late: few need it
         from cowmlx.services.embedding import EmbeddingParams
 
         model = self.get(handle)
@@ -357,7 +357,7 @@ class Models:
             streams.give_back(stream)
             raise
         steps = classify_steps(model, hidden, text, params)
-        unit = Classifying(call, model, steps, stream, lambda: streams.give_back(stream))
+        unit = SteppedCall(call, steps, stream, model, lambda: streams.give_back(stream))
         self._runtime.scheduler.add(unit)
 
     def _make_rows(

@@ -10,7 +10,7 @@ from cowmlx.arrays import dtypes
 from cowmlx.arrays.table import Submitted
 from cowmlx.errors import InvalidArgument, OutOfRange
 from cowmlx.generated.constants import DTYPES, KIND_PROGRAM
-from cowmlx.programs.failure import ProgramError, shown
+from cowmlx.programs.failure import ProgramError, require_count, shown
 from cowmlx.programs.program import Run
 from cowmlx.services.runs import Inputs, Preparation, ProgramRun, Submission, Waiting, row_major
 
@@ -226,15 +226,7 @@ def _require_fits(program: Program, specs: Sequence[Spec], wanted: Wanted) -> No
     Raises:
         ProgramError: the number, a dtype or a shape differs.
     """
-    if len(wanted) != len(specs):
-        names = ", ".join(shown(each.name) for each in program.outputs[:16])
-        raise ProgramError(
-            "missing" if len(wanted) < len(specs) else "out_of_range",
-            f"the run has {len(wanted)} outputs, must have {len(specs)}: {names}",
-            argument="outputs",
-            value=len(wanted),
-            accepted=f"{len(specs)}",
-        )
+    require_count("outputs", len(wanted), len(specs), program.outputs)
     for at, (output, spec, host) in enumerate(zip(program.outputs, specs, wanted, strict=True)):
         if host is None:
             continue

@@ -6,13 +6,12 @@ computes; without one, as in a copy of a network, the network's code does.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import mlx.core as mx
+
+from cowmlx.accelerate.operations import Scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any, Protocol
 
     from cowmlx.accelerate.fused.proof import Rest
@@ -30,24 +29,8 @@ _ACTIVATIONS = (mx.float32, mx.float16, mx.bfloat16)
 _made: dict[type, type] = {}
 
 
-class _Scope:
-    """Whether modules compute by themselves now."""
-
-    def __init__(self) -> None:
-        self.plain = False
-
-
-_scope = _Scope()
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """While networks are called, their own code computes, and refuses what it always did."""
-    before, _scope.plain = _scope.plain, True
-    try:
-        yield
-    finally:
-        _scope.plain = before
+# While networks are called, their own code computes, and refuses what it always did.
+plainly = Scope()
 
 
 class FusedLayer:
@@ -103,7 +86,7 @@ def put(module: Any, fused: Fused | None) -> None:
 def _subclass(kind: type) -> type:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         fused = self._fused
-        if fused is not None and not self._training and not _scope.plain:
+        if fused is not None and not self._training and not plainly.entered:
             try:
                 made = fused.take(*args, **kwargs)
             except TypeError:  # other arguments

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cowmlx import json_text
 from cowmlx.errors import BadState, InputOutput, NotFound
-from cowmlx.folders import stored_tensors
+from cowmlx.folders import places, stored_tensors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ def write(
         yield 1.0, "other files"
         _write_rest(source, folder, planned, total)
         os.unlink(os.path.join(folder, _RECORD))
-        _sync(folder)
+        places.sync(folder)
         try:
             os.rename(folder, target)
-            _sync(os.path.dirname(target))
+            places.sync(os.path.dirname(target))
         except OSError as exc:
-            raise _unwritable(path, exc) from exc
+            raise places.unwritable(path, exc) from exc
     return total
 
 
@@ -149,8 +149,8 @@ def _arrays(shard: Shard) -> Iterator[tuple[str, mx.array]]:
 
 
 def _write_rest(source: Source, folder: str, planned: list[Shard], total: int) -> None:
-    places = {name: shard.name for shard in planned for name in shard.tensors}
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+    shard_of = {name: shard.name for shard in planned for name in shard.tensors}
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(shard_of.items()))}
     texts = {
         **source.texts,
         _INDEX: json.dumps(index, indent=1),
@@ -160,11 +160,11 @@ def _write_rest(source: Source, folder: str, planned: list[Shard], total: int) -
         for name, file in source.copied.items():
             os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
             shutil.copyfile(file, os.path.join(folder, name))
-            _sync(os.path.join(folder, name))
+            places.sync(os.path.join(folder, name))
         for name, text in texts.items():
             _put(os.path.join(folder, name), text)
     except OSError as exc:
-        raise _unwritable(folder, exc) from exc
+        raise places.unwritable(folder, exc) from exc
 
 
 # ------------------------------------------------------------------ The folder
@@ -176,7 +176,7 @@ def _require_nothing_at(path: str, target: str) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return  # if no folder is above it, that is seen next
     except OSError as exc:
-        raise _unwritable(path, exc) from exc
+        raise places.unwritable(path, exc) from exc
     if inside:
         raise InputOutput(
             f"cannot write {path}: the folder is there already and has {min(inside)}; name a new "
@@ -197,7 +197,7 @@ def _unfinished(target: str, record: dict[str, Any]) -> Iterator[str]:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"cannot write {target}: there is no folder above it", file=target) from None
     except OSError as exc:
-        raise _unwritable(folder, exc) from exc
+        raise places.unwritable(folder, exc) from exc
     try:
         _lock(descriptor, folder)
         _begin(folder, record)
@@ -256,17 +256,3 @@ def _put(file: str, text: str) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     os.replace(partial, file)
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _unwritable(path: str, exc: OSError) -> InputOutput:
-    return InputOutput(
-        f"cannot write {path}: {exc.strerror or exc}", reason="write_failed", file=path
-    )
