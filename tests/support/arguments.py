@@ -267,6 +267,10 @@ class Call:
             return self._row()
         if issubclass(kind, _CFuncPtr):
             return kind(lambda *_: True)
+        return self._by_name(name, kind)
+
+    def _by_name(self, name: str, kind: Any) -> Any:
+        """The value of a parameter whose name says what it takes."""
         if name == "pixels":
             return b"\xff"
         if name == "bytes":

@@ -60,6 +60,17 @@ def active(lib):
     return lib.info()["memory"]["active"]
 
 
+def check_broken_off(given, alone, freed, error):
+    """What came before the end is right, and the end says what happened."""
+    own = seen(given)
+    body = own if freed else own[:-1]
+    assert body == seen(alone)[: len(body)]
+    if freed:
+        assert error in (ECANCELED, EHANDLE)
+    else:
+        assert own[-1][3] == FINISH_CANCELED
+
+
 @pytest.mark.parametrize("kind", [KV, SLIDING, RECURRENT, HYBRID])
 def test_sixty_four_contexts_on_as_many_threads(lib, tiny, kind):
     """Other threads cancel some and free some, after so many pieces; the rest notice nothing."""
@@ -106,16 +117,10 @@ def test_sixty_four_contexts_on_as_many_threads(lib, tiny, kind):
 
     at_once(CONTEXTS + len(doomed), work)
     for number, pieces in enumerate(alone):
-        own, expected = seen(given[number]), seen(pieces)
-        if number in doomed and own != expected:
-            body = own if number in freed else own[:-1]
-            assert body == expected[: len(body)], "what came before the end is right"
-            if number in freed:
-                assert errors[number] in (ECANCELED, EHANDLE)
-            else:
-                assert own[-1][3] == FINISH_CANCELED
+        if number in doomed and seen(given[number]) != seen(pieces):
+            check_broken_off(given[number], pieces, number in freed, errors[number])
         else:
-            assert own == expected
+            assert seen(given[number]) == seen(pieces)
             assert [piece.logprob for piece in given[number]] == logprobs(pieces)
             assert errors[number] is None or number in freed
     left = [number for number in range(CONTEXTS) if number not in freed]

@@ -30,8 +30,8 @@ def known(patterns: dict[str, list[str]], case: dict[str, Any], finding: str) ->
     return ""
 
 
-def main() -> None:
-    """Print findings as they come, each with the command that repeats it, and counts at the end."""
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1, help="how long to run (default 1)")
     parser.add_argument("--seed", default="0", help="of the cases (default 0)")
@@ -48,7 +48,12 @@ def main() -> None:
     parser.add_argument(
         "--case", type=Path, help="carry out the case of a file, or those of a .jsonl"
     )
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print findings as they come, each with the command that repeats it, and counts at the end."""
+    given = arguments()
     # What rules of shapes would take without a bound is a finding here, not the machine's end.
     resource.setrlimit(resource.RLIMIT_AS, (LARGEST, resource.getrlimit(resource.RLIMIT_AS)[1]))
     patterns = json.loads(given.known.read_text()) if given.known else {}

@@ -94,12 +94,25 @@ def check(
             session.find(f"{where}: took a row that is refused alone: {bad[0].message}")
         return
     declared(session, made, found, where)
+    _compare(session, program, found, alone, given, loose, where)
+
+
+def _compare(
+    session: Session,
+    program: int,
+    found: list[Array],
+    alone: list[Any],
+    given: list[list[Array]],
+    loose: float,
+    where: str,
+) -> None:
+    """Compare the rows of results with those of runs one by one."""
+    results = len(found)
     for at, together in enumerate(found):
-        if together.shape[:1] != (count,):
-            session.find(f"{where}: result {at}: shape: {together.shape} for {count} rows")
+        if together.shape[:1] != (len(alone),):
+            session.find(f"{where}: result {at}: shape: {together.shape} for {len(alone)} rows")
             continue
         for row, each in enumerate(alone):
-            assert isinstance(each, list)
             mine = Array(together.dtype, together.data[row])
             what = difference(mine, each[at], loose)
             if what and mine.dtype in INEXACT:

@@ -44,8 +44,8 @@ class Held:
     endless: bool = False
 
 
-def _programs(session: Session, length: int) -> dict[str, int]:
-    x = value("x", [length])
+def _loop(x: dict[str, Any], condition: str) -> dict[str, Any]:
+    """A program whose loop ends after ``ROUNDS`` with "low", and never with "always"."""
     state = [value("n", [], "int32"), x]
     one = {"name": "one", "dtype": "int32", "value": 1}
     more = {"name": "more", "dtype": "float32", "value": 1}
@@ -65,18 +65,20 @@ def _programs(session: Session, length: int) -> dict[str, int]:
     )
     always = graph(state, [node("p", "equal", "n", "n")], ["p"], name="always")
 
-    def loop(condition: str) -> dict[str, Any]:
-        names = {"condition": condition, "body": "step", "max_iterations": 2**31 - 1}
-        return graph(
-            [x],
-            [
-                node("zero", "zeros", shape=[], dtype="int32"),
-                node(["n", "y"], "while", "zero", "x", **names),
-            ],
-            ["y"],
-            functions=[step, low, always],
-        )
+    names = {"condition": condition, "body": "step", "max_iterations": 2**31 - 1}
+    return graph(
+        [x],
+        [
+            node("zero", "zeros", shape=[], dtype="int32"),
+            node(["n", "y"], "while", "zero", "x", **names),
+        ],
+        ["y"],
+        functions=[step, low, always],
+    )
 
+
+def _programs(session: Session, length: int) -> dict[str, int]:
+    x = value("x", [length])
     add = graph([x, value("e", [])], [node("y", "add", "x", "e")], ["y"], name="add")
     scan = graph(
         [x],
@@ -101,8 +103,8 @@ def _programs(session: Session, length: int) -> dict[str, int]:
     squared = [node("y", "multiply", "x", "x"), node("s", "sum", "y")]
     made = {
         "square": session.programs.create(graph([x], squared, ["y"])),
-        "loop": session.programs.create(loop("low")),
-        "endless": session.programs.create(loop("always")),
+        "loop": session.programs.create(_loop(x, "low")),
+        "endless": session.programs.create(_loop(x, "always")),
         "scan": session.programs.create(scan),
         "index": session.programs.create(index),
     }

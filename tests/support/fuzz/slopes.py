@@ -36,11 +36,8 @@ def check(
         return
     given = [*arrays, *weights]
     names = [f"i{at}" for at in chosen]
-    gradient = session.derive(
-        "gradient",
-        program,
-        gradient={"of": "loss", "with_respect_to": names, "value": True},
-    )
+    spec = {"of": "loss", "with_respect_to": names, "value": True}
+    gradient = session.derive("gradient", program, gradient=spec)
     if isinstance(gradient, Refused):
         return
     found = session.run("gradient", gradient, given, 1 + len(chosen))
@@ -54,21 +51,9 @@ def check(
     what = difference(found[0], alone[0], 10)
     if what:
         session.find(f"gradient: its value: {what}")
-    wrong = False
-    for at, slope in zip(chosen, found[1:], strict=True):
-        if (slope.dtype, slope.shape) != (arrays[at].dtype, arrays[at].shape):
-            wrong = True
-            session.find(
-                f"gradient: shape: {slope.dtype}{slope.shape} for an input "
-                f"{arrays[at].dtype}{arrays[at].shape}"
-            )
-    into = session.run_into(
-        "gradient into memory", gradient, given, [found[0], *(arrays[at] for at in chosen)]
-    )
-    if not isinstance(into, Refused) and not wrong:
-        for one, other in zip(into, found, strict=True):
-            if difference(one, other):
-                session.find(f"gradient into memory: {difference(one, other)}")
+    wrong = _misshapen(session, "gradient", chosen, found[1:], arrays)
+    into = [found[0], *(arrays[at] for at in chosen)]
+    _into_memory(session, gradient, given, into, None if wrong else found)
     if wrong:
         return
     kinds = {each["values"]["kind"] for each in case["inputs"] if each is not None}
@@ -89,6 +74,36 @@ def check(
         )
     if check.get("second"):
         _second(session, text, given, chosen, double, smooth)
+
+
+def _into_memory(
+    session: Session,
+    gradient: int,
+    given: list[Array],
+    into: list[Array],
+    wanted: list[Array] | None,
+) -> None:
+    """Let a run write its results into memory, and compare them."""
+    made = session.run_into("gradient into memory", gradient, given, into)
+    if not isinstance(made, Refused) and wanted is not None:
+        for one, other in zip(made, wanted, strict=True):
+            if difference(one, other):
+                session.find(f"gradient into memory: {difference(one, other)}")
+
+
+def _misshapen(
+    session: Session, where: str, chosen: list[int], slopes: list[Array], inputs: list[Array]
+) -> bool:
+    """Report slopes without the type and shape of their input; whether there are any."""
+    wrong = False
+    for at, slope in zip(chosen, slopes, strict=True):
+        own = inputs[at]
+        if (slope.dtype, slope.shape) != (own.dtype, own.shape):
+            wrong = True
+            session.find(
+                f"{where}: shape: {slope.dtype}{slope.shape} for an input {own.dtype}{own.shape}"
+            )
+    return wrong
 
 
 def _ambiguous(case: Case, arrays: list[Array]) -> bool:
@@ -235,10 +250,6 @@ def _second(
             session.find(f"second: refused: {found.message}")
         return
     session.done.add("second")
-    for at, slope in zip(chosen, found[2:], strict=True):
-        if (slope.dtype, slope.shape) != (given[at].dtype, given[at].shape):
-            session.find(
-                f"second: shape: {slope.dtype}{slope.shape} for {given[at].dtype}{given[at].shape}"
-            )
+    _misshapen(session, "second", chosen, found[2:], given)
     if smooth:
         differences(session, first, inputs, [len(inputs) - 1], found[:2], "second")
