@@ -32,20 +32,7 @@ ONE = ("out", "length", "dtype", "rank")
 # Structs that C fills and hosts read; a piece also has its text.
 RECORDS = {"piece": ("Text string // whole UTF-8 characters",), "stats": (), "training_event": ()}
 RECORDS |= {"event": ()}
-ENUMS = {
-    "LOG": "LogLevel",
-    "ACTIVATIONS": "Activations",
-    "OVERFLOW": "Overflow",
-    "GRAMMAR": "Grammar",
-    "FINISH": "Finish",
-    "EVENT": "EventKind",
-    "POOLING": "Pooling",
-    "TRAINING": "TrainingEventKind",
-    "FIT": "FitEnd",
-    "FLAGS": "Flags",
-    "SPLIT": "Split",
-    "QUANTIZE": "QuantizedFormat",
-}
+ENUMS = {**hosts.TYPES_OF_ENUMS, "GRAMMAR": "Grammar", "FLAGS": "Flags"}
 # Prefixes of constants whose type's name would be too long.
 PREFIXES = {"EVENT": "Event", "TRAINING": "Training", "FIT": "Fit", "LOG": "Log", "FLAGS": ""}
 INITIALS = {"json": "JSON", "gbnf": "GBNF", "cls": "CLS", "kv": "KV", "xtc": "XTC", "int8": "Int8"}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tools.bindings import hosts, own_names
 from tools.bindings.calls import PREFIX, callback_types
 from tools.bindings.header import Header, Signature, Type
-from tools.bindings.hosts import Layout, Member
+from tools.bindings.hosts import Layout, Member, camel, pascal
 
 TYPES = {
     "bool": "boolean",
@@ -32,19 +32,7 @@ ACCESS = {"boolean": "Byte", "int": "Int", "long": "Long", "float": "Float", "do
 
 # Structs that C fills, with the further components of their records.
 RECORDS = {"piece": ("String text",), "stats": (), "event": (), "training_event": ()}
-ENUMS = {
-    "LOG": "LogLevel",
-    "ACTIVATIONS": "Activations",
-    "OVERFLOW": "Overflow",
-    "GRAMMAR": "GrammarKind",
-    "FINISH": "Finish",
-    "EVENT": "EventKind",
-    "POOLING": "Pooling",
-    "TRAINING": "TrainingEventKind",
-    "FIT": "FitEnd",
-    "SPLIT": "Split",
-    "QUANTIZE": "QuantizedFormat",
-}
+ENUMS = hosts.TYPES_OF_ENUMS
 NOUNS = {"array": "NDArray"}
 # Objects that have no methods by hand.
 HANDLES = {
@@ -339,14 +327,3 @@ def escaped(text: str) -> str:
 def noun(name: str) -> str:
     """The class of a handle's noun."""
     return NOUNS.get(name, pascal(name))
-
-
-def pascal(name: str) -> str:
-    """Write a name as classes are called: GenerationParams."""
-    return "".join(part.capitalize() for part in name.split("_"))
-
-
-def camel(name: str) -> str:
-    """Write a name as methods are called: maxTokens."""
-    first, *others = name.split("_")
-    return first + "".join(part.capitalize() for part in others)

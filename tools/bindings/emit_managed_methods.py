@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.bindings import emit_go, emit_java, own_names
+from tools.bindings import emit_go, emit_java, hosts, own_names
 from tools.bindings.calls import PREFIX, Call, Role
 from tools.bindings.emit_methods import buffer_of, by_hand
 from tools.bindings.header import Header
@@ -368,7 +368,7 @@ def java(calls: list[Call], public: Header, folder: Path, generated: str) -> dic
     """The text of each file of bindings/java/src/generated/java/cowmlx, by its name."""
     names = own_names.calls(own_names.JAVA, public)
     code, nouns = by_hand(folder, "*.java"), nouns_of(public)
-    owners: dict[str, list[str]] = {emit_java.pascal(noun): [] for noun in emit_java.METHODS}
+    owners: dict[str, list[str]] = {hosts.pascal(noun): [] for noun in emit_java.METHODS}
     for call in calls if code else []:
         if not call.name.endswith("_free") and not re.search(rf"\b{call.function.name}\b", code):
             method = Method(call, nouns, JAVA_INPUTS, JAVA_OUTPUTS, java_words, names[call.name])
@@ -385,11 +385,11 @@ def java_words(role: Role) -> dict[str, str]:
     """The names and types of a role in Java."""
     type_ = role.type.name.removeprefix(PREFIX)
     kind = type_.removesuffix("_fn")
-    own = emit_java.TYPES.get(role.type.name, emit_java.pascal(type_))
+    own = emit_java.TYPES.get(role.type.name, hosts.pascal(type_))
     return {
-        "name": emit_java.camel(role.name),
-        "c": "c" + emit_java.pascal(role.name),
-        "type": f"Listener.{emit_java.pascal(kind)}" if kind != type_ else own,
+        "name": hosts.camel(role.name),
+        "c": "c" + hosts.pascal(role.name),
+        "type": f"Listener.{hosts.pascal(kind)}" if kind != type_ else own,
         "noun": emit_java.noun(type_),
         "KIND": kind.upper(),
         "access": emit_java.ACCESS.get(own, ""),
@@ -422,8 +422,8 @@ def java_method(method: Method) -> Iterable[str]:
     call, buffer = method.call, method.buffer
     result, given = (method.types or ["void"])[0], ", ".join(method.read)
     if len(method.types) > 1:
-        result = emit_java.pascal(call.name.partition("_")[2])
-        names = [emit_java.camel(role.name) for role in call.outputs]
+        result = hosts.pascal(call.name.partition("_")[2])
+        names = [hosts.camel(role.name) for role in call.outputs]
         parts = ", ".join(map(" ".join, zip(method.types, names, strict=True)))
         yield f"  /** Results of {method.verb}(). */"
         yield from (f"  public record {result}({parts}) {{}}", "")

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from cowmlx.programs.operations.row import Attribute, Operation
-from tools.bindings import emit_go, emit_java
+from tools.bindings import emit_go, hosts
 from tools.bindings import operations as table
 
 JS_TYPES = {
@@ -84,7 +84,7 @@ def js_type(each: Attribute) -> str:
 
 def js_name(name: str) -> str:
     """A function's name."""
-    return "var_" if name == "var" else emit_java.camel(name)
+    return "var_" if name == "var" else hosts.camel(name)
 
 
 def java(generated: str) -> str:
@@ -120,7 +120,7 @@ def java_method(row: Operation, with_attributes: bool) -> Iterator[str]:
     said = html.escape(comment(row, with_attributes), quote=False).replace("@", "{@literal @}")
     yield from (f"   * {line}" for line in wrapped(said))
     yield "   */"
-    yield f"  default {result} {emit_java.camel(row.name)}({', '.join(given)}) {{"
+    yield f"  default {result} {hosts.camel(row.name)}({', '.join(given)}) {{"
     operands = names(row)
     if row.variadic:
         operands = [f'Given.given({operands[0]}, "{operands[0]}").toArray()']

@@ -7,13 +7,13 @@ parameters, a struct is written by its layout.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 
 from tools.bindings import hosts, own_names
 from tools.bindings.calls import PREFIX, Role, callback_types
 from tools.bindings.calls import read as read_calls
 from tools.bindings.header import Function, Header, Signature, Type
+from tools.bindings.hosts import camel
 
 # Every pointer is an address, which calls.js makes; text that is returned is read at once.
 TEXT = Type("char", ("*",), True)
@@ -109,11 +109,6 @@ def script_type(member: hosts.Member, groups: Mapping[str, Iterable[str]], takes
     if member.type == "bool":
         return "boolean"
     return "number | bigint" if takes and member.type in ("size_t", "uint64_t") else "number"
-
-
-def camel(name: str) -> str:
-    """A name as JavaScript has it."""
-    return re.sub("_([a-z0-9])", lambda found: found[1].upper(), name)
 
 
 def table(name: str, about: str, entries: Mapping[str, object]) -> Iterable[str]:

@@ -18,8 +18,10 @@ from tools.bindings.hosts import Layout, Member
 
 WIDTH = 100
 # Enums of Rust, by the constants' name.
-ENUMS = {"LOG": "LogLevel", "ACTIVATIONS": "Activations", "SPLIT": "Split"}
-ENUMS |= {"OVERFLOW": "Overflow", "POOLING": "Pooling", "QUANTIZE": "QuantizedFormat"}
+ENUMS = {
+    group: hosts.TYPES_OF_ENUMS[group]
+    for group in ("LOG", "ACTIVATIONS", "SPLIT", "OVERFLOW", "POOLING", "QUANTIZE")
+}
 
 
 @dataclass(frozen=True)

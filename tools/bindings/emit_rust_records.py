@@ -9,22 +9,11 @@ from tools.bindings import emit_rust, hosts
 from tools.bindings.calls import PREFIX
 from tools.bindings.emit_params import ENUMS
 from tools.bindings.header import Header
-from tools.bindings.header_comments import read as read_comments
-from tools.bindings.hosts import Layout
+from tools.bindings.header_comments import constant_texts
+from tools.bindings.hosts import Layout, pascal
 
-# What enums are, by the constants' name; ENUMS has the names of those that options take.
-ABOUT = {
-    "LOG": "Levels of log messages, from the rarest to the most frequent.",
-    "ACTIVATIONS": "What quantized layers do to their inputs before they multiply.",
-    "SPLIT": "How a model is split between machines.",
-    "QUANTIZE": "A format of quantized weights.",
-    "OVERFLOW": "What happens when a context holds as many tokens as it may.",
-    "POOLING": "Which hidden states of a text become its embedding.",
-    "FINISH": "Why a generation ended.",
-    "TRAINING": "What an event of a training is about.",
-    "FIT": "Why a fit has ended.",
-}
-RESULTS = {"FINISH": "Finish", "TRAINING": "TrainingEventKind", "FIT": "FitEnd"}
+# The types of enums of results; ENUMS has those that options take.
+RESULTS = {group: hosts.TYPES_OF_ENUMS[group] for group in ("FINISH", "TRAINING", "FIT")}
 ORDERED = ("LOG",)
 OPTIONAL = ("FINISH",)  # where NONE is no value, but None
 RECORDS = {
@@ -36,20 +25,14 @@ SERDE = '#[cfg_attr(feature = "serde", derive(serde::Serialize))]'
 
 def records(public: Header, generated: str) -> str:
     """Return the text of bindings/rust/cowmlx/src/records.rs."""
-    about = {
-        name: text
-        for section in read_comments(public.path).sections
-        for entry in section.entries
-        if entry.kind == "constants"
-        for name, _, text in entry.rows
-    }
+    about = constant_texts(public.path)
     lines = [f"// {generated}", "", "//! Enums of options and results, and structs of results.", ""]
     lines += ["use crate::sys;"]
     for group, values in hosts.enumerations(public).items():
-        if group in ABOUT:
+        if group in ENUMS or group in RESULTS:
             rows = [(f"{hosts.MACROS}{group}_{name}", name) for name in values]
             how = taken if group in ENUMS else given
-            lines += ["", f"/// {ABOUT[group]}", *how(group, rows, about)]
+            lines += ["", f"/// {hosts.ENUMS[group][1]}", *how(group, rows, about)]
     for layout in hosts.layouts(public):
         if layout.name in RECORDS:
             lines += ["", f"/// {RECORDS[layout.name]}", *struct(layout)]
@@ -125,8 +108,3 @@ def struct(layout: Layout) -> Iterable[str]:
             read = f"{RESULTS[member.enumeration]}::from_code({read})"
         yield f"            {member.name}: {read},"
     yield from ("        }", "    }", "}")
-
-
-def pascal(name: str) -> str:
-    """Write a name as variants and structs are: StopText."""
-    return "".join(part.capitalize() for part in name.split("_"))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from tools.bindings import emit_params, hosts, own_names
 from tools.bindings.calls import PREFIX, Field
 from tools.bindings.header import Header
+from tools.bindings.header_comments import constant_texts
 from tools.bindings.header_comments import read as read_comments
-from tools.bindings.hosts import Layout, Member
+from tools.bindings.hosts import Layout, Member, camel
 
 KEYWORDS = {
     "default",
@@ -30,18 +31,8 @@ KEYWORDS = {
     "extension",
 }
 # The enums, by the constants' name; flags and kinds of grammars are written by hand.
-ENUMS = {
-    "LOG": ("LogLevel", "Levels of log messages."),
-    "ACTIVATIONS": ("Activations", "Activations of quantized layers on CPUs."),
-    "SPLIT": ("Split", "Ways to split a model over machines."),
-    "QUANTIZE": ("QuantizedFormat", "Formats of quantized weights."),
-    "OVERFLOW": ("Overflow", "What happens when a context is full."),
-    "FINISH": ("Finish", "Why a generation has ended."),
-    "EVENT": ("ChatEventKind", "Kinds of the events of a chat."),
-    "POOLING": ("Pooling", "Ways from the vectors of tokens to one of a text."),
-    "TRAINING": ("TrainingEventKind", "Kinds of the events of a training."),
-    "FIT": ("FitEnd", "Why a fit has ended."),
-}
+ENUMS = {group: pair for group, pair in hosts.ENUMS.items() if group != "GRAMMAR"}
+ENUMS["EVENT"] = ("ChatEventKind", hosts.ENUMS["EVENT"][1])
 INTERNAL = ("ChatEventKind",)
 NUMBERS = {"bool": "Bool", "_Bool": "Bool", "float": "Float", "double": "Double"}
 
@@ -132,12 +123,6 @@ def files(public: Header, params: dict[str, list[Field]], generated: str) -> dic
     }
 
 
-def camel(name: str) -> str:
-    """A name of C as Swift writes it."""
-    first, *rest = name.lower().split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 def safe(name: str) -> str:
     """A name where a keyword needs quotation."""
     return f"`{name}`" if name in KEYWORDS else name
@@ -172,13 +157,7 @@ def said(about: str, public: Header) -> str:
 
 def enums(public: Header) -> str:
     """The enums, and the types of elements."""
-    about = {
-        name: text
-        for section in read_comments(public.path).sections
-        for entry in section.entries
-        if entry.kind == "constants"
-        for name, _, text in entry.rows
-    }
+    about = constant_texts(public.path)
     lines: list[str] = []
     for group, values in hosts.enumerations(public).items():
         if group in ENUMS:

@@ -9,7 +9,6 @@ from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import specs_of
 from cowmlx.programs.operations.row import Attribute, Operation
 from tools.bindings import operations as table
-from tools.bindings.emit_swift import camel
 from tools.bindings.emit_swift_operations import (
     COUNTS,
     case_of,
@@ -17,6 +16,7 @@ from tools.bindings.emit_swift_operations import (
     name_of,
     own_name,
 )
+from tools.bindings.hosts import camel
 
 
 def calls(generated: str) -> str:

@@ -96,6 +96,13 @@ def read(path: Path, title: str = "") -> Manual:
     return Manual(lines_of(top + "*/"), [section for section in sections if section.entries])
 
 
+def constant_texts(path: Path) -> dict[str, str]:
+    """The comments of enumerators, by name."""
+    entries = [entry for section in read(path).sections for entry in section.entries]
+    rows = [row for entry in entries if entry.kind == "constants" for row in entry.rows]
+    return {name: text for name, _, text in rows}
+
+
 def chunks(text: str) -> list[str]:
     """Comments, directives and declarations at the top level, each whole."""
     text = re.sub(r'extern "C" \{|^\}$', "", text, flags=re.M)

@@ -52,6 +52,23 @@ class Layout:
     members: tuple[Member, ...]
 
 
+# The types that bindings make of groups of constants, and what they say of them.
+ENUMS = {
+    "LOG": ("LogLevel", "Levels of log messages, from the rarest to the most frequent."),
+    "ACTIVATIONS": ("Activations", "Activations of quantized layers on CPUs."),
+    "SPLIT": ("Split", "Ways to split a model over machines."),
+    "QUANTIZE": ("QuantizedFormat", "Formats of quantized weights."),
+    "OVERFLOW": ("Overflow", "What happens when a context is full."),
+    "GRAMMAR": ("GrammarKind", "Kinds of grammars."),
+    "FINISH": ("Finish", "Why a generation has ended."),
+    "EVENT": ("EventKind", "Kinds of the events of a chat."),
+    "POOLING": ("Pooling", "Ways from the vectors of tokens to one of a text."),
+    "TRAINING": ("TrainingEventKind", "Kinds of the events of a training."),
+    "FIT": ("FitEnd", "Why a fit has ended."),
+}
+TYPES_OF_ENUMS = {group: name for group, (name, _) in ENUMS.items()}
+
+
 def handle_members(public: Header) -> set[str]:
     """The names of members of structs that are one handle."""
     handles = set(handle_types(public))
@@ -141,3 +158,14 @@ def enumerations(public: Header) -> dict[str, dict[str, int]]:
 def element(type_: Type, public: Header) -> str:
     """What a pointer points at: "char", a number's type, or a struct's name."""
     return resolved(type_.name, public).removeprefix(PREFIX)
+
+
+def pascal(name: str) -> str:
+    """Write a name of C as types are called: GenerationParams."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def camel(name: str) -> str:
+    """Write a name of C as methods are called: maxTokens."""
+    first, *others = name.lower().split("_")
+    return first + "".join(part.capitalize() for part in others)

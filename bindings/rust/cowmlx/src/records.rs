@@ -23,7 +23,7 @@ impl From<LogLevel> for i32 {
     }
 }
 
-/// What quantized layers do to their inputs before they multiply.
+/// Activations of quantized layers on CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -43,7 +43,7 @@ impl From<Activations> for i32 {
     }
 }
 
-/// How a model is split between machines.
+/// Ways to split a model over machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -62,7 +62,7 @@ impl From<Split> for i32 {
     }
 }
 
-/// A format of quantized weights.
+/// Formats of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -83,7 +83,7 @@ impl From<QuantizedFormat> for i32 {
     }
 }
 
-/// What happens when a context holds as many tokens as it may.
+/// What happens when a context is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -101,7 +101,7 @@ impl From<Overflow> for i32 {
     }
 }
 
-/// Why a generation ended.
+/// Why a generation has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -137,7 +137,7 @@ impl Finish {
     }
 }
 
-/// Which hidden states of a text become its embedding.
+/// Ways from the vectors of tokens to one of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(i32)]
 #[non_exhaustive]
@@ -162,7 +162,7 @@ impl From<Pooling> for i32 {
     }
 }
 
-/// What an event of a training is about.
+/// Kinds of the events of a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
