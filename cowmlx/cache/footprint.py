@@ -66,6 +66,10 @@ class Footprint:
         """Return the bytes of the caches behind so many tokens."""
         return sum(layer.nbytes(tokens) for layer in self._layers)
 
+    def layer(self, tokens: int) -> int:
+        """Return the bytes of the largest cache of a layer behind so many tokens."""
+        return max((layer.nbytes(tokens) for layer in self._layers), default=0)
+
     def growing(self, tokens: int) -> int:
         """Return the bytes that are taken for a moment when caches grow: old and new ones.
 

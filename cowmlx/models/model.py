@@ -259,7 +259,7 @@ class Model:
         unread = weights.Unread(network, weights.shards(self.path), self.path)
         _become(network, blank.network)
         self._unread, self._slept, self._kernels = unread, known, None
-        for what in ("fingerprint", "hidden states"):
+        for what in ("fingerprint", "hidden states", "mtp head"):
             self.remembered.forget(what)
 
     def _check_weights(self) -> Generator[None, None, None]:

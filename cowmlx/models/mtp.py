@@ -134,6 +134,15 @@ def head_of(model: Model) -> Head:
     return head
 
 
+def unread_bytes(model: Model) -> int:
+    """Return the bytes of the weights of a model's head that are still on disk."""
+    form = FORMS.get(model.architecture)
+    if form is None or "mtp head" in model.remembered:
+        return 0
+    stored = weights.read(weights.shards(model.path))
+    return sum(array.nbytes for array in _own(form, model.config, stored).values())
+
+
 def _read(model: Model) -> Head:
     form = FORMS.get(model.architecture)
     if form is None:

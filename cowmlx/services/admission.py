@@ -109,12 +109,15 @@ class Admission:
         planned = max(1, min(pace_of(model).largest, prompt))
         tokens = expected_tokens(prompt, params, context.params)
         models = [model] if draft is None else [model, draft]
-        if not self._runtime.memory_is_limited and not any(one.unread_bytes for one in models):
+        certain = self._runtime.memory_is_limited or params.draft_heads
+        if not certain and not any(one.unread_bytes for one in models):
             bounds = [most_needed(one, tokens, planned) for one in models]
             if all(bounds) and sum(bounds) <= RESERVE:
                 self._promised.pop(context, None)
                 return PREFILL_CHUNK
         needs = _Needs(context, models, prompt, tokens, planned)
+        if params.draft_heads:
+            needs.add_head(model)
 
         def need(room: memory.Room, chunk: int) -> int:
             return needs.bytes_of(chunk, room.is_limit) + self._outstanding(context, room)
@@ -189,6 +192,15 @@ class _Needs:
 
     def _cache(self, tokens: int) -> int:
         return sum(footprint.cache(tokens) for footprint in self._footprints)
+
+    def add_head(self, model: Model) -> None:
+        """Count the head that drafts: its weights, if they are not read yet, and its cache."""
+        from cowmlx.models import mtp  # late: few generations need it
+
+        self._unread += mtp.unread_bytes(model)
+        for footprint in self._footprints[:1]:
+            more = (footprint.layer(tokens) for tokens in self._lengths)
+            self.promise = Promise(*map(sum, zip(self.promise, more, strict=True)))
 
     def bytes_of(self, chunk: int, of_whole: bool) -> int:
         """Return the bytes with chunks of this size.

@@ -9,9 +9,11 @@ from support.library import StatusError
 from support.signatures import EINVAL, EUNSUPPORTED, GRAMMAR_REGEX
 from support.threads import at_once
 
+from cowmlx import memory
 from cowmlx.commands.terminal import finished
 from cowmlx.models.converting import output, sources
 from cowmlx.models.quantizing import Quantizing
+from cowmlx.services import admission
 
 START = prompt(20)
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 7, "repetition_penalty": 1.2}
@@ -149,3 +151,27 @@ def test_a_converted_folder_has_the_head(lib, tmp_path, family, bits):
         finally:
             lib.free(context)
             lib.free_model(model)
+
+
+def test_its_memory_is_counted(lib, tmp_path, monkeypatch):
+    """A generation needs its weights, until they are read, and a cache of a layer."""
+    left = memory.limit(1, "the fake device")
+    folder = tiny_models.make(tmp_path / "model", "qwen3_5")
+    model = lib.load(heads.add(folder, "qwen3_5"))
+    context = lib.context(model)
+
+    def needed(**params):
+        with monkeypatch.context() as changed, pytest.raises(StatusError) as refused:
+            changed.setattr(memory, "rooms", lambda device: iter([left]))
+            changed.setattr(admission, "RESERVE", 0)
+            lib.begin(context, START, max_tokens=200, **params)
+        return refused.value.details["needed"]
+
+    tokens_of(lib, context)
+    plain, unread = needed(), needed(draft_heads=1)
+    tokens_of(lib, context, draft_heads=1)
+    assert plain < needed(draft_heads=1) < unread
+    lib.check(lib.c.cow_mlx_model_sleep(model))
+    assert needed(draft_heads=1) >= unread, "its weights are freed in a sleep, too"
+    lib.free(context)
+    lib.free_model(model)
