@@ -15,13 +15,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_int64
+from ctypes import byref, c_int32, c_int64
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from support.arrays import Arrays
 from support.library import Library, StatusError
-from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, OK
+from support.scoring import prompt_logprobs
+from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, EUNSUPPORTED, OK
 
 THREADS, ATTEMPTS = 8, 3
 FOREVER = 2**32 - 1
@@ -132,6 +134,7 @@ class Worker:
         return [
             self.stream, self.generate, self.chat, self.cancel, self.free, self.fork, self.trim,
             self.checkpoint, self.save_and_load, self.keep_in_memory, self.sleep, self.tokenize,
+            self.think, self.score, self.rows,
         ]  # fmt: skip
 
     def run_all(self) -> None:
@@ -332,6 +335,50 @@ class Worker:
             except StatusError as error:
                 allow(error, ESTATE)
             assert lib.tokens(context) == task.prompt
+            self._check(context, task)
+
+    def think(self) -> None:
+        """A chat with a bound of thinking, which a model without thinking refuses each time."""
+        chat = self._draw.choice(self._chats)
+        with self._context(chat.model) as context:
+            try:
+                lib.chat(context, chat.messages, max_tokens=24, thinking_tokens=2)
+            except StatusError as error:
+                allow(error, EUNSUPPORTED)
+            text = lib.chat(context, chat.messages, max_tokens=24).said()
+        assert text == chat.text, (text, chat)
+
+    def score(self) -> None:
+        """Log probabilities of a prompt, between two generations of the context."""
+        task = self._task()
+        with self._context(task.model) as context:
+            self._hold(context, task.prompt)
+            scored = prompt_logprobs(lib, context, task.tokens)
+            assert [row[0][0] for row in scored] == task.tokens
+            assert lib.tokens(context) == task.prompt
+            self._check(context, task)
+
+    def rows(self) -> None:
+        """Rows of embeddings in the place of tokens, forked, and dropped for tokens."""
+        task = self._task()
+        with self._context(task.model) as context:
+            width = lib.info(task.model)["embedding_width"]
+            array = Arrays(lib).create(np.zeros((2, width), np.float32))
+            try:
+                given = [-1, *task.prompt, -1]
+                tokens = (c_int32 * len(given))(*given)
+                params = lib.params("generation", max_tokens=4)
+                begin = lib.c.cow_mlx_context_begin_embeddings
+                lib.check(begin(context, tokens, len(given), array, params))
+            finally:
+                self._release(Arrays(lib).free, array)
+            said = lib.drain(context)
+            forked = lib.fork(context)
+            try:
+                assert lib.tokens(forked)[: len(given)] == given, said
+                self._check(forked, task)
+            finally:
+                self._release(lib.free, forked)
             self._check(context, task)
 
     def tokenize(self) -> None:
