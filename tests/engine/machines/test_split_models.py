@@ -362,3 +362,17 @@ def test_a_model_that_is_freed_leaves_no_process(lib, place, worker, secret):
     assert local_ranks() == ours
     worker.says("its rank has ended|it is gone")
     assert worker.ranks() == before
+
+
+@kinds
+def test_a_host_s_own_processor_changes_logits(lib, split, whole, open_context, kind):
+    """It runs on this machine, where tokens are sampled."""
+
+    def not_the_best(tokens, count, logits, vocabulary):
+        logits[max(range(vocabulary), key=lambda token: logits[token])] = -1e9
+
+    made, expected = (
+        drawn(lib, open_context(where(kind)), START, max_tokens=3, logits_fn=not_the_best)
+        for where in (split, whole)
+    )
+    assert [token for token, _ in made] == [token for token, _ in expected]
