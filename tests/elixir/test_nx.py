@@ -20,6 +20,8 @@ NAMES = ("telemetry", "complex", "nx")
 # Shares of Nx's tests that pass. docs/getting-started/elixir.md names those that do not.
 BACKEND = ["nx_test", "nx/lin_alg_test", "nx/vectorize_test", "nx/non_finite_test"]
 BACKEND += ["nx/complex_test", "nx/tensor_test"]
+OTHERS = ["random", "serving", "container", "type", "batch", "heatmap", "lazy_container"]
+OTHERS += ["optional", "floating", "testing", "shape"]
 
 
 @pytest.fixture(scope="module")
@@ -100,5 +102,9 @@ def test_nx_passes_its_tests_with_the_backend(elixir, nx):
     assert share(elixir, nx, "backend", BACKEND) >= 0.95
 
 
-def test_nx_passes_its_tests_of_gradients_with_the_compiler(elixir, nx):
-    assert share(elixir, nx, "compiler", ["nx/defn/grad_test"]) >= 0.95
+def test_nx_passes_its_other_tests_with_the_backend(elixir, nx):
+    assert share(elixir, nx, "backend", [f"nx/{name}_test" for name in OTHERS]) >= 0.95
+
+
+def test_nx_passes_its_tests_of_defn_with_the_compiler(elixir, nx):
+    assert share(elixir, nx, "compiler", ["nx/defn/grad_test", "nx/defn_test"]) >= 0.95

@@ -1,6 +1,7 @@
 defmodule CowMLX.ArrayTest do
   use CowMLX.Case, async: true
   doctest CowMLX.Array
+  doctest CowMLX.Error
 
   test "every dtype comes back as it went in" do
     for {dtype, _} <- Array.dtypes(), dtype not in [:bool, :complex64] do

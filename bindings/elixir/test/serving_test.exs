@@ -1,5 +1,6 @@
 defmodule CowMLX.ServingTest do
   use CowMLX.Case, async: true
+  doctest CowMLX.Serving
 
   alias CowMLX.Serving
 

@@ -1,5 +1,6 @@
 defmodule CowMLX.TrainingTest do
   use CowMLX.Case, async: true
+  doctest CowMLX.Training
 
   alias CowMLX.Training.Progress
 

@@ -10,6 +10,10 @@ defmodule CowMLX.Error do
     * `:message` the same for people.
 
   Functions return `{:error, error}`. Their forms with `!` raise it.
+
+      iex> {:error, error} = CowMLX.Array.new([300], dtype: :uint8)
+      iex> {error.op, error.reason}
+      {:array_create, :wrong_type}
   """
 
   alias CowMLX.Declarations

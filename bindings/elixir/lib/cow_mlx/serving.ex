@@ -17,6 +17,13 @@ defmodule CowMLX.Serving do
 
       {:ok, outputs} = CowMLX.Serving.run(MyApp.Net, x: rows)
 
+      iex> alias CowMLX.{Op, Program, Serving}
+      iex> x = Program.input("x", :float32, ["rows", 2])
+      iex> program = Program.build!(sum: Op.sum(x, axis: 1))
+      iex> {:ok, server} = Serving.start_link(program: program)
+      iex> Serving.run(server, x: [[1, 2], [3, 4]])
+      {:ok, %{sum: [3.0, 7.0]}}
+
   A caller that ends while it waits, or generates, gives its place up.
   """
 

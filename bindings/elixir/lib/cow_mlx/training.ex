@@ -9,6 +9,15 @@ defmodule CowMLX.Training do
 
       CowMLX.Training.parameters!(fitted.training)
 
+      iex> alias CowMLX.{Array, Op, Program, Training}
+      iex> x = Program.input("x", :float32, ["rows"])
+      iex> w = Program.parameter("w", :float32, [], init: "zeros")
+      iex> program = Program.build!(loss: Op.mean(Op.square(Op.subtract(x, w))))
+      iex> options = [steps: 2, optimizer: {:sgd, learning_rate: 0.25}, callbacks: []]
+      iex> {:ok, fitted} = Training.fit(program, %{x: [3, 5]}, options)
+      iex> {fitted.event.step, Array.to_list!(Training.parameter!(fitted.training, :w))}
+      {2, 3.0}
+
   A program has an output `loss`, and `correct` where the accuracy is wanted. Contexts generate
   meanwhile. A process that ends cancels the fit that it runs; the training keeps the state after
   its last step.
