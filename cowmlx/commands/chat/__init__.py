@@ -32,6 +32,7 @@ _SAMPLING: dict[str, tuple[type, str]] = {
     "thinking_tokens": (int, "tokens of thinking before the answer; -1: no bound; default: -1"),
     "thinking_end_text": (str, "close thinking that is cut with this; default: the end marker"),
     "mirostat": (int, "control the surprise of tokens: 0 off, 2 on; default: 0"),
+    "draft_tokens": (int, "tokens of a draft; default: 4 with --draft, or else 0"),
 }
 _FILTERS = ("top_p", "min_p", "typical_p", "top_k")  # that a model's folder may recommend
 _MAX_BYTES = 1 << 20
@@ -88,10 +89,8 @@ def _talk(
     model = _load(library, arguments)
     info = library.described("model_info", model)
     _check(library, model, options)
-    params = {"kv_bits": arguments.kv_bits} if arguments.kv_bits else {}
-    filled = library.params("context", **params)
-    context = library.opened("context_create", model, filled)
-    sampling = _sampling(arguments, info["sampling"])
+    context = library.opened("context_create", model, _context(library, arguments))
+    sampling = _sampling(arguments, info["sampling"]) | _draft(library, arguments)
     conversation = Conversation(library, context, sampling, options, [])
     conversation.set_system(arguments.system)
     clear_progress()
@@ -112,6 +111,25 @@ def _talk(
     last = conversation.last
     if not interactive and last is not None and last.finish == abi.FINISH_CONTEXT:
         raise CommandError("the context is full, and the answer is cut off", CONTEXT_FULL)
+
+
+def _context(library: Library, arguments: argparse.Namespace) -> Any:
+    """Return the context's parameters."""
+    names = ("kv_bits", "checkpoint_interval")
+    given = {name: getattr(arguments, name) for name in names}
+    return library.params(
+        "context", **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def _draft(library: Library, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what drafts tokens: a model, which is loaded, or the own heads of the chat's model."""
+    given: dict[str, Any] = {"draft_heads": 1} if arguments.draft_heads else {}
+    if arguments.draft:
+        show_progress(f"loading {arguments.draft}")
+        path = os.fsencode(arguments.draft)
+        given["draft"] = library.opened("model_load", path, library.params("model"))
+    return given
 
 
 def _check(library: Library, model: int, options: dict[str, Any]) -> None:
@@ -213,6 +231,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--quantize-bits", type=int, choices=(2, 3, 4, 5, 6, 8), help=text)
     text = "quantize the cache of keys and values; default: the model's own type"
     option("--kv-bits", type=int, choices=(4, 8), help=text)
+    text = "keep the states of recurrent caches every so many tokens of a prompt; default: 1024"
+    option("--checkpoint-interval", type=int, metavar="N", help=text)
+    text = "a smaller model with the same vocabulary that drafts tokens; default: none"
+    option("--draft", metavar="MODEL", help=text)
+    text = "draft with the model's own heads for later tokens; default: no drafts"
+    option("--draft-heads", action="store_true", help=text)
     text = "keep processed prompts in this folder for later chats; default: none"
     option("--prompt-cache", metavar="FOLDER", help=text)
     for name, (kind, text) in _SAMPLING.items():

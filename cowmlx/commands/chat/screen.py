@@ -19,7 +19,10 @@ FINISHES = {
     abi.FINISH_CONTEXT: "context",
     abi.FINISH_TIMEOUT: "timeout",
 }
-_COUNTS = ("prompt_tokens", "reused_tokens", "generated_tokens")
+_COUNTS = (
+    *("prompt_tokens", "reused_tokens", "generated_tokens"),
+    *("drafted_tokens", "accepted_tokens"),
+)
 _TIMES = ("prompt_seconds", "generation_seconds")
 _REFRESH = 0.08  # seconds between two looks at an answer that comes
 _JOINERS = "\n\u200d\ufe0f"  # besides what is printable
