@@ -51,6 +51,6 @@ def test_dialyzer_finds_nothing(elixir, tmp_path):
 
 
 def test_every_module_and_function_is_documented(elixir):
-    """Modules that are not for users say so."""
+    """Functions have types, too. Modules that are not for users say so."""
     script = (PACKAGE / "test/documented.exs").relative_to(PACKAGE)
     assert mix(elixir, "run", "--no-start", script, env={"MIX_ENV": "test"}).strip() == "documented"
