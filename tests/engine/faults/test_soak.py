@@ -1,4 +1,4 @@
-"""A minute of everything at once; ``python -m benchmarks.endurance`` does the same for longer."""
+"""Half a minute of everything at once; ``python -m benchmarks.endurance`` does the same for longer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS, SEED = 30, 1
 KINDS = {
     *("stream", "generate", "chat", "cancel", "free"),
     *("fork", "trim", "checkpoint", "save_and_load", "tokenize"),
-    *("keep_in_memory", "sleep"),
+    *("keep_in_memory", "sleep", "think", "score", "rows"),
 }
 
 
