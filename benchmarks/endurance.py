@@ -16,9 +16,23 @@ import tempfile
 
 from benchmarks.support.paths import ROOT
 
+# Hybrid, with sliding windows whose caches can be quantized, and with a head that drafts.
+MAKE = """
+import sys
+from pathlib import Path
+from support import heads, tiny_models
+
+folder, *names = sys.argv[1:]
+for name in names:
+    config = {"head_dim": 64} if name == "gemma3_text" else None
+    made = tiny_models.make(Path(folder, name), name, config=config)
+    if name in heads.ARCHITECTURES:
+        heads.add(made, name)
+"""
+
 
 def main() -> int:
-    """Make a tiny model and run the host on it and calf."""
+    """Make tiny models and run the host on them and calf."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.endurance", description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("seed", type=int, nargs="?", default=1)
@@ -33,16 +47,12 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "-q", "-m", "long", "-p", "no:cacheprovider"]
         return subprocess.run([*command, test], cwd=ROOT, env=environment).returncode
     with tempfile.TemporaryDirectory() as folder:
-        tiny = os.path.join(folder, "tiny")
-        os.mkdir(tiny)
-        make = "import sys; from pathlib import Path; from support import tiny_models; "
-        make += "tiny_models.make(Path(sys.argv[1]), 'falcon_h1')"
-        subprocess.run([sys.executable, "-c", make, tiny], env=environment, check=True)
+        names = ["falcon_h1", "gemma3_text", "mimo"]
+        subprocess.run([sys.executable, "-c", MAKE, folder, *names], env=environment, check=True)
         host = [sys.executable, str(ROOT / "tests/engine/hosts/soak.py")]
         given = [str(arguments.seconds), str(arguments.seed), folder]
-        return subprocess.run(
-            [*host, *given, str(ROOT / "models/calf"), tiny], env=environment
-        ).returncode
+        models = [str(ROOT / "models/calf"), *(os.path.join(folder, name) for name in names)]
+        return subprocess.run([*host, *given, *models], env=environment).returncode
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Half a minute of everything at once; ``python -m benchmarks.endurance`` does the same for longer."""
+"""Half a minute of everything at once; ``python -m benchmarks.endurance`` does it for longer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from driver import QUANTIZED_SLIDING
+from support import heads, tiny_models
 from support.compiler import run
 from support.paths import ROOT
 
@@ -23,7 +25,8 @@ KINDS = {
 
 
 def test_half_a_minute_of_everything(folder, tmp_path):
-    models = [folder("calf"), folder("falcon_h1")]
+    drafting = heads.add(tiny_models.make(tmp_path / "mimo", "mimo"), "mimo")
+    models = [folder("calf"), folder("falcon_h1"), folder(QUANTIZED_SLIDING), drafting]
     command = [sys.executable, HOST, SECONDS, SEED, tmp_path, *models]
     done = run(command, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")})
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import byref, c_int32, c_int64
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,15 +36,17 @@ PARAMS: list[dict[str, Any]] = [
     {"max_tokens": 24, "draft_tokens": 3},
     {"max_tokens": 20, "grammar": "[a-z ]{9}", "grammar_kind": 2, "grammar_triggers": [" the"]},
     {"max_tokens": 16, "grammar": "[a-z ]{9}", "grammar_kind": 2, "draft_tokens": 2},
+    {"max_tokens": 16, "draft_heads": 1},
 ]
 
 lib = Library()
 
 
 class Task(NamedTuple):
-    """A prompt, how to continue from it, and what that gives alone."""
+    """A prompt, a context's own params, how to continue, and what that gives alone."""
 
     model: int
+    settings: dict[str, Any]
     prompt: list[int]
     params: dict[str, Any]
     tokens: list[int]
@@ -59,14 +61,16 @@ class Chat(NamedTuple):
     text: str
 
 
-def alone(model: int, prompt: list[int], params: dict[str, Any]) -> Task:
+def alone(model: int, settings: dict[str, Any], prompt: list[int], params: dict[str, Any]) -> Task:
     """A task, done on a separate context while nothing else runs."""
-    context = lib.context(model, solo=True)
-    lib.begin(context, prompt, **params)
-    pieces = lib.drain(context)
-    lib.free(context)
+    context = lib.context(model, solo=True, **settings)
+    try:
+        lib.begin(context, prompt, **params)
+        pieces = lib.drain(context)
+    finally:
+        lib.free(context)
     tokens = [piece.token for piece in pieces if piece.status == OK and piece.token is not None]
-    return Task(model, prompt, params, tokens, "".join(piece.text for piece in pieces))
+    return Task(model, settings, prompt, params, tokens, "".join(piece.text for piece in pieces))
 
 
 def answered(model: int, question: str) -> Chat:
@@ -152,7 +156,7 @@ class Worker:
     # What kinds of work share.
 
     @contextmanager
-    def _context(self, model: int) -> Iterator[int]:
+    def _context(self, model: int, **settings: Any) -> Iterator[int]:
         draw = self._draw
         context = lib.context(
             model,
@@ -160,6 +164,7 @@ class Worker:
             solo=draw.random() < 0.25,
             share_prefix=draw.random() < 0.5,
             checkpoint_interval=draw.choice([0, 32, 1024]),
+            **settings,
         )
         try:
             yield context
@@ -169,12 +174,22 @@ class Worker:
     def _release(self, free: Callable[[int], None], handle: int) -> None:
         free(handle)
 
-    def _task(self, model: int | None = None) -> Task:
-        return self._draw.choice([task for task in self._tasks if model in (None, task.model)])
+    def _task(self) -> Task:
+        return self._draw.choice(self._tasks)
+
+    def _like(self, task: Task) -> Task:
+        """Another task for a context of this one."""
+        own = (task.model, task.settings)
+        return self._draw.choice(
+            [each for each in self._tasks if (each.model, each.settings) == own]
+        )
+
+    def _for(self, task: Task) -> AbstractContextManager[int]:
+        return self._context(task.model, **task.settings)
 
     def _params(self, task: Task) -> dict[str, Any]:
         """The options of a task, at times with a function that leaves all logits as they are."""
-        drafts = task.params.keys() & {"draft", "draft_tokens"}
+        drafts = task.params.keys() & {"draft", "draft_tokens", "draft_heads"}
         if drafts or self._draw.random() < 0.75:
             return task.params
         return {**task.params, "logits_fn": lambda *_: None}
@@ -201,7 +216,7 @@ class Worker:
     def stream(self) -> None:
         """begin, poll, next."""
         task, given = self._task(), []
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             lib.begin(context, task.prompt, **self._params(task))
             while True:
                 timeout = self._draw.choice([None, 0, 1, FOREVER])
@@ -220,9 +235,9 @@ class Worker:
     def generate(self) -> None:
         """Several tasks on one context."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             self._check(context, task)
-            self._check(context, self._task(task.model))
+            self._check(context, self._like(task))
 
     def chat(self) -> None:
         """A chat."""
@@ -234,7 +249,7 @@ class Worker:
     def cancel(self) -> None:
         """What was heard before a cancel is right, and so is what comes after it."""
         task, heard = self._task(), [""]
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             try:
                 with self._at_risk(context):
                     lib.generate(context, task.prompt, heard.append, **self._params(task))
@@ -247,7 +262,7 @@ class Worker:
     def free(self) -> None:
         """A context that is freed while it generates."""
         task = self._task()
-        context = lib.context(task.model)
+        context = lib.context(task.model, **task.settings)
         freed: list[str] = []
 
         def free(text: str) -> None:
@@ -268,19 +283,19 @@ class Worker:
     def fork(self) -> None:
         """A context and its fork continue alike."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             self._hold(context, task.prompt)
             forked = lib.fork(context)
             try:
                 self._check(forked, task)
-                self._check(context, self._task(task.model))
+                self._check(context, self._like(task))
             finally:
                 self._release(lib.free, forked)
 
     def trim(self) -> None:
         """What was trimmed is processed again."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             self._hold(context, task.prompt)
             count = self._draw.randrange(len(task.prompt))
             trim = self._draw.choice([lib.trim_end, lib.trim_front])
@@ -291,11 +306,11 @@ class Worker:
     def checkpoint(self) -> None:
         """Another task is done, and taken back."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             self._hold(context, task.prompt)
             checkpoint = lib.checkpoint(context)
             try:
-                self._check(context, self._task(task.model))
+                self._check(context, self._like(task))
                 lib.rewind(context, checkpoint)
             finally:
                 self._release(lib.free_checkpoint, checkpoint)
@@ -305,7 +320,7 @@ class Worker:
     def save_and_load(self) -> None:
         """A file goes from one context to another, and both calls are cancelled at times."""
         task = self._task()
-        with self._context(task.model) as context, self._context(task.model) as other:
+        with self._for(task) as context, self._for(task) as other:
             self._hold(context, task.prompt)
             self._retried(context, lib.save, self._file)
             self._retried(other, lib.restore, self._file)
@@ -315,7 +330,7 @@ class Worker:
     def keep_in_memory(self) -> None:
         """An array goes from one context to another."""
         task, array = self._task(), c_int64()
-        with self._context(task.model) as context, self._context(task.model) as other:
+        with self._for(task) as context, self._for(task) as other:
             self._hold(context, task.prompt)
             lib.check(lib.c.cow_mlx_context_save_array(context, byref(array)))
             try:
@@ -328,7 +343,7 @@ class Worker:
     def sleep(self) -> None:
         """A model falls asleep, unless another thread works with it."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             self._hold(context, task.prompt)
             try:
                 lib.check(lib.c.cow_mlx_model_sleep(task.model))
@@ -351,7 +366,7 @@ class Worker:
     def score(self) -> None:
         """Log probabilities of a prompt, between two generations of the context."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             self._hold(context, task.prompt)
             scored = prompt_logprobs(lib, context, task.tokens)
             assert [row[0][0] for row in scored] == task.tokens
@@ -361,7 +376,7 @@ class Worker:
     def rows(self) -> None:
         """Rows of embeddings in the place of tokens, forked, and dropped for tokens."""
         task = self._task()
-        with self._context(task.model) as context:
+        with self._for(task) as context:
             width = lib.info(task.model)["embedding_width"]
             array = Arrays(lib).create(np.zeros((2, width), np.float32))
             try:
@@ -396,7 +411,18 @@ def prepare(seed: int, calf: str, others: list[str]) -> tuple[list[Task], list[C
     for path in others:
         other = lib.load(path)
         prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, 70)]
-    return [alone(where, prompt, params) for where, prompt in prompts for params in PARAMS], chats
+    return [task for where, prompt in prompts for task in tasks_of(where, prompt)], chats
+
+
+def tasks_of(model: int, prompt: list[int]) -> Iterator[Task]:
+    """All that a model can do with a prompt."""
+    quantizes = lib.info(model)["cache"]["quantise"] != "no"
+    for settings in [{}, {"kv_bits": 8}] if quantizes else [{}]:
+        for params in PARAMS:
+            try:
+                yield alone(model, settings, prompt, params)
+            except StatusError as error:
+                allow(error, EUNSUPPORTED)
 
 
 def main(seconds: float, seed: int, folder: Path, calf: str, others: list[str]) -> None:
