@@ -14,10 +14,17 @@ func check(_ status: cow_mlx_status) throws(CowMLXError) {
 func blocking<R: Sendable>(
   on workers: Workers = .calls, _ call: @escaping @Sendable () throws(CowMLXError) -> R
 ) async throws(CowMLXError) -> R {
-  let result = await withUnsafeContinuation { continuation in
-    workers.run { continuation.resume(returning: Result(catching: call)) }
+  // The lock orders what the worker wrote before what the task reads. Swift's runtime does so, too, but
+  // on Linux it does not tell ThreadSanitizer so where the call returns before the task waits.
+  let result = Locked<Result<R, CowMLXError>?>(nil)
+  await withUnsafeContinuation { continuation in
+    workers.run {
+      let returned = Result(catching: call)
+      result.withLock { $0 = returned }
+      continuation.resume()
+    }
   }
-  return try result.get()
+  return try result.withLock { $0! }.get()
 }
 
 /// A call that fills a buffer: its start, its capacity in elements, and where the count goes.

@@ -179,7 +179,7 @@ import Testing
     guard case .canceled? = error else { throw Unexpected(error) }
     #expect(error?.operation == "Context.begin")
     // The prompt may have been processed when the task hears of it: then the generation is canceled.
-    let generation = try await context.generate(story()) { _, _ in false }
+    let generation = try await context.generate(story(), params: unending) { _, _ in false }
     let late = await failure { _ = try await pieces(generation) }
     if late != nil {
       #expect(late?.reason == .callbackRefused)

@@ -29,7 +29,7 @@ import Testing
     let prompt = try await story()
     let begun = AsyncStream<Void>.makeStream()
     let task = Task {
-      for try await _ in context.generate(prompt, params: .init(maxTokens: .max)) {
+      for try await _ in context.generate(prompt, params: unending) {
         begun.continuation.yield()
       }
     }
