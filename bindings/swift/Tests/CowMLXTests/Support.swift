@@ -20,7 +20,7 @@ func prompt(_ text: String) async throws -> [Token] {
 /// A prompt whose answer is long.
 func story() async throws -> [Token] { try await prompt("Tell me a story about an owl.") }
 
-/// A generation that goes on until the context is full: the token that ends a text is forbidden.
+/// A generation that continues until the context is full: the token that ends a text is forbidden.
 let unending = GenerationParams(maxTokens: .max, bias: [2: -.infinity])
 
 func pieces(_ generation: Generation) async throws -> [Piece] {
