@@ -484,7 +484,7 @@ func (p *RankParams) lower(l *lowering) unsafe.Pointer {
 
 // ProgramParams are made by NewProgramParams, with the defaults; nil stands for these.
 type ProgramParams struct {
-	// of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+	// of ONNX and .mlxfn files: a JSON object with values of inputs and sizes of named dimensions
 	// that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; NULL (default):
 	// none
 	Fixed string

@@ -159,15 +159,15 @@ def _named(entry: str) -> tuple[str | None, str]:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``program`` with its own five."""
-    text = "Check, show, draw, run or convert a program of array operations (JSON or ONNX)."
+    text = "Check, show, draw, run or convert a program of array operations (JSON, ONNX, .mlxfn)."
     parser = commands.add_parser("program", help=text, description=text)
     own = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for command in (check, show, draw, run, convert):
         summary = command.__doc__
         action = own.add_parser(command.__name__, help=summary, description=summary)
-        action.add_argument("file", metavar="FILE", help="the program, as JSON or ONNX")
+        action.add_argument("file", metavar="FILE", help="the program: .json, .onnx or .mlxfn")
         text = "a value of an input, or the size of a dimension, that does not change"
-        text += "; may be repeated; for ONNX files; default: none"
+        text += "; may be repeated; not for .json; default: none"
         action.add_argument("--fix", metavar="NAME=VALUE", action="append", default=[], help=text)
         if command is convert:
             action.add_argument("out", metavar="OUT", help="a name that ends with .json")

@@ -22,9 +22,9 @@ typedef struct cow_mlx_value {
 
 typedef struct cow_mlx_program_params {
   size_t struct_size;
-  const char* fixed; /**< of an ONNX file alone: a JSON object with values of inputs and sizes of
-                          named dimensions that do not change from run to run, such as {"batch": 1,
-                          "shape": [2, 3]}; NULL (default): none */
+  const char* fixed; /**< of ONNX and .mlxfn files: a JSON object with values of inputs and sizes
+                          of named dimensions that do not change from run to run, such as
+                          {"batch": 1, "shape": [2, 3]}; NULL (default): none */
 } cow_mlx_program_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -66,6 +66,11 @@ cow_mlx_program_create(const char* json, size_t length,
  *   shapes that no program can have are COW_MLX_EUNSUPPORTED, whose details name the operator and
  *   the node. What shapes depend on must be known: see params.fixed. External data must be in the
  *   folder of the file. Needs the Python package onnx.
+ * - "name.mlxfn" is a function that mx.export_function() has written, with the shapes that it was
+ *   written for. Inputs are "input_0", "input_1", … and keywords, results "output", or "output_0",
+ *   …; arrays that it has captured become parameters with values. A primitive of mlx without an
+ *   operation is COW_MLX_EUNSUPPORTED. Of a file with several functions, "function" of
+ *   params.fixed is the number of one, from 0. Needs the Python package numpy.
  *
  * A run may leave out all parameters that have values. A training begins with them. A derived
  * program keeps them, except those that it binds or vectorizes.
@@ -73,7 +78,7 @@ cow_mlx_program_create(const char* json, size_t length,
  * @param path  UTF-8; its ending decides
  * @param out   receives the handle
  * @retval COW_MLX_EINVAL        also: params.fixed does not fit the file
- * @retval COW_MLX_ENOENT        there is no such file, or Python lacks the package onnx (reason
+ * @retval COW_MLX_ENOENT        there is no such file, or Python lacks a package (reason
  *                               package_not_found)
  * @retval COW_MLX_EFORMAT       the file is damaged, or external data is not in its folder
  * @retval COW_MLX_EUNSUPPORTED  it needs what programs do not have

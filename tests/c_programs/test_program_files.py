@@ -73,6 +73,46 @@ def test_weights_can_be_trained(programs, tmp_path: Path):
         programs.free(each)
 
 
+def test_an_exported_function_of_mlx(programs, tmp_path: Path):
+    """It runs without its captured weights, with others, differentiated, and for many rows."""
+    path = tmp_path / "function.mlxfn"
+    w, b = mx.array(W), mx.array(B)
+
+    def function(x, *, scale):
+        y = (x @ w + b) * scale
+        return y, mx.mean(y)
+
+    mx.export_function(str(path), function, mx.zeros((2, 3)), scale=mx.array(2.0))
+    program = programs.load(path)
+    described = programs.info(program)
+    assert [each["name"] for each in described["inputs"]] == ["input_0", "scale"]
+    assert [each["shape"] for each in described["parameters"]] == [[3, 4], [4]]
+    x, scale = np.ones((2, 3), np.float32), np.array(3, np.float32)
+    y, loss = np.zeros((2, 4), np.float32), np.zeros((), np.float32)
+    programs.run(program, [x, scale], [y, loss])
+    np.testing.assert_allclose(y, 3 * (x @ W + B), rtol=1e-6)
+    programs.run(program, [x, scale, W * 0, B], [y, loss])
+    np.testing.assert_array_equal(y, [3 * B, 3 * B])
+    bias = described["parameters"][1]["name"]
+    slope = programs.derive(program, gradient={"of": "output_1", "with_respect_to": [bias]})
+    found = np.zeros(4, np.float32)
+    programs.run(slope, [x, scale], [found])
+    np.testing.assert_allclose(found, np.full(4, 0.75), rtol=1e-6)
+    rows = programs.derive(program, vectorize={"input_0": 0})
+    y, loss = np.zeros((5, 2, 4), np.float32), np.zeros(5, np.float32)
+    programs.run(rows, [np.ones((5, 2, 3), np.float32), scale], [y, loss])
+    np.testing.assert_allclose(y[4], 3 * (x @ W + B), rtol=1e-6)
+    for each in (rows, slope, program):
+        programs.free(each)
+    fixed = programs.load(path, {"scale": 4})
+    y = np.zeros((2, 4), np.float32)
+    programs.run(fixed, [x], [y, np.zeros((), np.float32)])
+    np.testing.assert_allclose(y, 4 * (x @ W + B), rtol=1e-6)
+    programs.free(fixed)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert refused(programs, path).status == EFORMAT
+
+
 def test_dimensions_and_inputs_can_be_fixed(programs, tmp_path: Path):
     program = programs.load(saved(linear(), tmp_path), {"rows": 2})
     assert programs.info(program)["inputs"][0]["shape"] == [2, 3]

@@ -271,7 +271,7 @@ struct RankFields : protected cow_mlx_rank_params {
 };
 
 struct ProgramFields : protected cow_mlx_program_params {
-  /** of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+  /** of ONNX and .mlxfn files: a JSON object with values of inputs and sizes of named dimensions
    *  that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; default: none */
   std::string fixed;
 

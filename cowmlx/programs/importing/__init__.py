@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
     from cowmlx.programs.program import Program
 
-KINDS = (".json", ".onnx")
+IMPORTERS = {".onnx": "onnx_file", ".mlxfn": "mlxfn_file"}
+KINDS = (".json", *IMPORTERS)
 ARRAYS = ".safetensors"
 """The ending of the file beside a program's, with the values of its parameters."""
 
@@ -24,7 +26,7 @@ def load_steps(path: str, fixed: str | None = None, gpu: bool = False) -> Steps[
 
     Args:
         path: a name that ends with one of :data:`KINDS`.
-        fixed: values of inputs and sizes of dimensions, as a JSON object; for ONNX files.
+        fixed: values of inputs and sizes of dimensions, as a JSON object; not for programs.
         gpu: whether it will run on a GPU, which has no float64.
 
     Raises:
@@ -57,14 +59,13 @@ def parts_steps(
         given = yield from text.read_steps(fixed, "fixed")
     if not os.path.exists(path):
         raise NotFound(f"No such file or directory: {path}", file=path)
-    if ending == ".onnx":
-        from cowmlx.programs.importing import onnx_file
-
-        imported = yield from onnx_file.load_steps(path, given)
+    if ending in IMPORTERS:
+        importer = importlib.import_module(f"{__name__}.{IMPORTERS[ending]}")
+        imported = yield from importer.load_steps(path, given)
         return imported.entry, (yield from imported.arrays_steps())
     if given:
         raise InvalidArgument(
-            "fixed is for ONNX files: the dimensions of a program are in its JSON",
+            "fixed is not for programs: the dimensions of a program are in its JSON",
             reason="conflict",
             argument="fixed",
         )

@@ -17,7 +17,7 @@ from cowmlx.programs.importing.imported import Imported
 from cowmlx.programs.importing.onnx_walk import Walk
 from cowmlx.programs.importing.scope import Book, Scope
 from cowmlx.programs.importing.shapes import declared_spec
-from cowmlx.programs.importing.values import Value, Weight, numpy_type
+from cowmlx.programs.importing.values import Value, Weight
 from cowmlx.programs.operations.row import Spec
 
 MAX_FILE = (1 << 31) - 1
@@ -135,7 +135,7 @@ def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any], uses: Counter[str
         what = f"input {shown(value.name)}"
         spec = declared_spec(value, what, sizes, seen)
         if value.name in fixed:
-            walk.set(value.name, _fixed(walk.scope, value.name, spec, fixed[value.name]))
+            walk.set(value.name, walk.scope.fixed(value.name, spec, fixed[value.name]))
         else:
             walk.set(value.name, walk.scope.input(value.name, spec))
     for name in sizes:
@@ -149,21 +149,6 @@ def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any], uses: Counter[str
                 accepted=accepted,
             )
     return begun
-
-
-def _fixed(scope: Scope, name: str, spec: Spec, value: Any) -> Value:
-    try:
-        array = np.array(value, numpy_type(spec.dtype))
-    except (ValueError, TypeError, OverflowError):
-        array = None
-    if array is None or array.ndim != len(spec.shape):
-        raise InvalidArgument(
-            f"fixed has {shown(value)} for the input {shown(name)}, must be numbers for {spec}",
-            reason="wrong_type",
-            argument=name,
-            accepted=str(spec),
-        )
-    return scope.constant(array)
 
 
 def _initialize(

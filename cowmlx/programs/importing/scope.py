@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cowmlx.errors import Unsupported
+from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.programs import control
 from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NAME, MAX_NODES
 from cowmlx.programs.dimensions import Dim, Symbolic, count
@@ -112,6 +112,30 @@ class Scope:
             array = array.astype(numpy_type(dtype))
         kind = "int64" if array.dtype == object else str(array.dtype)
         return Value(Spec(tuple(array.shape), kind), self, known=array)
+
+    def fixed(self, name: str, spec: Spec, given: Any) -> Value:
+        """Return an input whose value is known at load.
+
+        Args:
+            name: the input.
+            spec: what it takes.
+            given: numbers in lists.
+
+        Raises:
+            InvalidArgument: these are no numbers for it.
+        """
+        try:
+            array = np.array(given, numpy_type(spec.dtype))
+        except (ValueError, TypeError, OverflowError):
+            array = None
+        if array is None or array.ndim != len(spec.shape):
+            raise InvalidArgument(
+                f"fixed has {shown(given)} for the input {shown(name)}, must be numbers for {spec}",
+                reason="wrong_type",
+                argument=name,
+                accepted=str(spec),
+            )
+        return self.constant(array)
 
     def weight(self, weight: Weight) -> Value:
         """Return a parameter, or a constant where no training would change it."""
@@ -301,8 +325,12 @@ class Scope:
             node = {"name": results[0].name, "op": op}
         node["inputs"] = list(names)
         if attributes:
+            rows = () if op in control.CONTROL else find(op).attributes
+            nullable = {row.name for row in rows if row.default is not None}
             node["attributes"] = {
-                name: _written(value) for name, value in attributes.items() if value is not None
+                name: _written(value)
+                for name, value in attributes.items()
+                if value is not None or name in nullable
             }
         self._nodes.append(node)
         return results

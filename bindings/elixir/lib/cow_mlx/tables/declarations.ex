@@ -250,7 +250,7 @@ defmodule CowMLX.Declarations do
         {:batch_tokens, :integer, nil, "tokens processed at a time, padding included; default 2048"}
       ],
       program_params: [
-        {:fixed, :string, nil, "of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions that do not change from run to run, such as {`batch`: 1, `shape`: [2, 3]}; NULL (default): none"}
+        {:fixed, :string, nil, "of ONNX and .mlxfn files: a JSON object with values of inputs and sizes of named dimensions that do not change from run to run, such as {`batch`: 1, `shape`: [2, 3]}; NULL (default): none"}
       ],
       run_params: [
         {:submit, :boolean, nil, "return at once; every output is a handle. Default false"},

@@ -1199,8 +1199,9 @@ impl ProgramParams {
         Self::default()
     }
 
-    /// Of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
-    /// that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; default: none.
+    /// Of ONNX and .mlxfn files: a JSON object with values of inputs and sizes of named
+    /// dimensions that do not change from run to run, such as {"batch": 1, "shape": [2, 3]};
+    /// default: none.
     pub fn fixed(mut self, fixed: impl Into<String>) -> Self {
         self.fixed = Some(fixed.into());
         self

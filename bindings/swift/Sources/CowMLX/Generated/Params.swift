@@ -639,7 +639,7 @@ extension RankParams {
 
 /// Options of a program.
 public struct ProgramParams: Sendable {
-  /// Of an ONNX file alone: a JSON object with values of inputs and sizes of named dimensions
+  /// Of ONNX and .mlxfn files: a JSON object with values of inputs and sizes of named dimensions
   /// that do not change from run to run, such as {"batch": 1, "shape": [2, 3]}; default: none.
   public var fixed: String?
 
