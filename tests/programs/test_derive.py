@@ -89,6 +89,70 @@ def test_second_and_third_derivatives():
     assert program.outputs[0].name == "f/x/x/x"
 
 
+def along(result: str, *inputs: str, **more: Any) -> dict[str, Any]:
+    return {"of": result, "with_respect_to": list(inputs), "along": "u", **more}
+
+
+def test_a_product_of_a_vector_and_a_jacobian():
+    program = parse(NETWORK)
+    product = derive(program, gradient=along("z", "v", "w", value=True))
+    assert [each.name for each in product.inputs] == ["x", "y", "u", "w", "v"]
+    assert [each.name for each in product.outputs] == ["z", "z/v", "z/w"]
+    assert str(product.inputs[2].spec) == "float32(batch, 3)"
+    for batch in (1, 5):
+        x, y, w, v = arrays(batch)
+        u = mx.random.normal((batch, 3), key=mx.random.key(9))
+        (z,), (of_v, of_w) = mx.vjp(lambda v, w, x=x: mx.tanh(x @ w) @ v, [v, w], [u])
+        found = run(product, x, y, u, w, v)
+        assert [bits(each) for each in found] == [bits(each) for each in (z, of_v, of_w)]
+
+
+def test_a_product_of_a_hessian_and_vectors():
+    """One after the other, and as rows."""
+    x, y, w, v = arrays()
+
+    def product(w, u):
+        return mx.grad(lambda w: mx.sum(mx.grad(network, argnums=2)(x, y, w, v) * u))(w)
+
+    slope = derive(parse(NETWORK), gradient={"of": "loss", "with_respect_to": ["w"]})
+    hessian = derive(slope, gradient=along("loss/w", "w"))
+    assert [each.name for each in hessian.outputs] == ["loss/w/w"]
+    us = mx.random.normal((3, 4, 8), key=mx.random.key(4))
+    wanted = mx.stack([product(w, u) for u in us])
+    found = mx.stack([run(hessian, x, y, u, w, v)[0] for u in us])
+    assert bits(found) == bits(wanted)
+    rows = derive(hessian, vectorize={"u": 1})
+    (found,) = run(rows, x, y, mx.moveaxis(us, 0, 1), w, v)
+    assert mx.allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    both = derive(hessian, vectorize={"u": 0, "w": 0, "v": 0})
+    pair = [mx.stack([each, each]) for each in (w, v)]
+    (found,) = run(both, x, y, us[:2], *pair)
+    assert mx.allclose(found, wanted[:2], rtol=1e-5, atol=1e-6)
+    bound = derive(hessian, {"u": us[1]}, bind={"u": 1})
+    assert bits(run(bound, x, y, w, v)[0]) == bits(wanted[1])
+
+
+def test_a_direction_through_control_flow():
+    decay = {
+        "name": "decay",
+        **graph([value("a", []), value("w", [])], [node("b", "multiply", "a", "w")], ["b"]),
+    }
+    keep = {"name": "keep", **graph([value("a", []), value("w", [])], [], ["a"])}
+    program = parse(
+        graph(
+            [value("p", [], "bool"), value("a", [])],
+            [node("r", "cond", "p", "a", "w", then="decay", **{"else": "keep"})],
+            ["r"],
+            functions=[decay, keep],
+            parameters=[value("w", [])],
+        )
+    )
+    slope = derive(program, gradient=along("r", "a"))
+    for decides, wanted in ((True, 6.0), (False, 2.0)):
+        given = (mx.array(decides), mx.array(5.0), mx.array(2.0), mx.array(3.0))
+        assert run(slope, *given)[0].item() == wanted
+
+
 def test_rows():
     rows = derive(parse(NETWORK), vectorize={"x": 1, "y": 0}, dimension="sets")
     assert [str(output.spec) for output in rows.outputs] == [
@@ -180,6 +244,21 @@ WRONG: dict[str, tuple[Any, str, str]] = {
         "wrong_type",
         "value is 1, must be true or false",
     ),
+    "along an input": (
+        {"gradient": {**SCALAR, "along": "n"}},
+        "conflict",
+        "along has 'n', which is an input already",
+    ),
+    "along no name": (
+        {"gradient": {**SCALAR, "along": ["u"]}},
+        "wrong_type",
+        "along is .*, must be a text of 1 to 256",
+    ),
+    "along no text": (
+        {"gradient": {**SCALAR, "along": "u\0"}},
+        "out_of_range",
+        "along is .*, must be a text of 1 to 256",
+    ),
     "no rows": ({"vectorize": {}}, "missing", "vectorize names no input"),
     "rows of nothing": ({"vectorize": {"q": 0}}, "unknown_option", "the key 'q'"),
     "axis": ({"vectorize": {"x": 1}}, "out_of_range", "axis of 'x' is 1, must be 0 to 0"),
@@ -190,6 +269,14 @@ WRONG: dict[str, tuple[Any, str, str]] = {
     "bind nothing": ({"bind": {}}, "missing", "bind names no input"),
     "bind no array": ({"bind": {"x": 1}}, "missing", "bind: no array for 'x'"),
 }
+
+
+def test_a_direction_has_no_gradient():
+    slope = derive(parse(CUBE), gradient={**SCALAR, "along": "u"})
+    assert run(slope, mx.array(2.0), mx.array(1), mx.array(0.0), mx.array(0.5))[0].item() == 6.0
+    with pytest.raises(ProgramError, match="'u', which is the direction of a gradient") as caught:
+        derive(slope, gradient={"of": "f/x", "with_respect_to": ["u"]})
+    assert caught.value.reason == "conflict"
 
 
 @pytest.mark.parametrize(("spec", "reason", "message"), WRONG.values(), ids=WRONG)

@@ -29,8 +29,9 @@ def derive(
 
     Args:
         form: the form.
-        spec: one of ``{"gradient": {"of": name, "with_respect_to": [names], "value": bool}}``,
-            ``{"vectorize": {name: axis}, "dimension": name or number}`` and ``{"bind": …}``.
+        spec: one of ``{"gradient": {"of": name, "with_respect_to": [names], "value": bool, "along":
+            name}}``, ``{"vectorize": {name: axis}, "dimension": name or number}`` and ``{"bind":
+            …}``.
         arrays: those that "bind" names, evaluated.
 
     Raises:
@@ -65,18 +66,20 @@ def derive(
 
 
 def _gradient(form: Form, value: object) -> Steps[Gradient]:
-    keys = ("of", "with_respect_to", "value")
+    keys = ("of", "with_respect_to", "value", "along")
     entry = text.section(value, "gradient", keys, keys[:2])
     of = _index(entry["of"], "of", [output.name for output in form.outputs], "result")
     result = form.outputs[of]
-    if result.spec.dtype not in FLOATS or result.spec.shape:
+    along = None if entry.get("along") is None else _new_name(form, entry["along"])
+    if result.spec.dtype not in FLOATS or (result.spec.shape and along is None):
         raise ProgramError(
             "wrong_type" if result.spec.dtype not in FLOATS else "conflict",
             f"gradient of {shown(result.name)}, which is {result.spec}, must be of a float of "
-            "shape (): its sum or mean, for example",
+            'shape (): its sum or mean, for example; or have "along", the name of a new input of '
+            "its shape",
             argument="of",
             shapes=str(result.spec),
-            accepted="a float of shape ()",
+            accepted='a float of shape (), or "along"',
         )
     names = text.listed(entry["with_respect_to"], "with_respect_to", MAX_DECLARED)
     if not names:
@@ -102,7 +105,20 @@ def _gradient(form: Form, value: object) -> Steps[Gradient]:
     with_value = entry.get("value", False)
     if not isinstance(with_value, bool):
         raise refused("value", with_value, "true or false", argument="value")
-    return Gradient(form, of, chosen, with_value)
+    return Gradient(form, of, chosen, with_value, along=along)
+
+
+def _new_name(form: Form, value: object) -> str:
+    """Return the name of an input that neither the form nor the program has."""
+    name = text.name(value, "along")
+    if name in {each.name for each in (*form.inputs, *form.library.main.declared)}:
+        raise ProgramError(
+            "conflict",
+            f"along has {shown(name)}, which is an input already, must be a new name",
+            argument="along",
+            accepted="a name that no input has",
+        )
+    return name
 
 
 def _require_dependence(form: Form, of: int, names: list[str]) -> Steps[None]:
@@ -112,6 +128,15 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> Steps[None]:
         ProgramError: it does not depend on one.
         Unsupported: an operation on the way has no derivative.
     """
+    declared = {each.name for each in form.library.main.declared}
+    for name in names:
+        if name not in declared:
+            raise ProgramError(
+                "conflict",
+                f"with_respect_to has {shown(name)}, which is the direction of a gradient",
+                argument=name,
+                accepted="inputs of the program",
+            )
     dependence = Dependence(form.library, names)
     reach = yield from dependence.of(form.source(of))
     result = shown(form.outputs[of].name)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, DimensionError, evaluate
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.form import Form, Output, Rows, Traced, Tracing
+from cowmlx.programs.graph import Declared
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.rules import described, name_of
 from cowmlx.programs.running.flags import Note
 from cowmlx.programs.sizes import solve, substituted
 
+T = TypeVar("T")
 Trace = Callable[[Sequence[mx.array]], Traced]
 """Computes the result that is differentiated and those beside it, for all inputs."""
 
@@ -136,24 +138,38 @@ def _require_fits(name: str, array: mx.array, known: Mapping[str, Spec]) -> None
 
 
 class Gradient(Derived):
-    """The derivatives of a result with respect to inputs, and the result itself if wanted.
+    """Gradients of a result with respect to inputs, and the result itself if wanted.
 
     Args:
         inner: the form.
-        of: the index of a result, a float of shape ().
+        of: the index of a result, a float; of shape () without ``along``.
         inputs: the indices of inputs, floats.
         value: whether the result comes first.
         beside: the indices of other results, which come last and are not differentiated.
+        along: the name of a new input of the result's shape: the gradients are those of the sum of
+            the result times it (a vector-Jacobian product). It comes before parameters.
     """
 
     def __init__(
-        self, inner: Form, of: int, inputs: Sequence[int], value: bool, beside: Sequence[int] = ()
+        self,
+        inner: Form,
+        of: int,
+        inputs: Sequence[int],
+        value: bool,
+        beside: Sequence[int] = (),
+        along: str | None = None,
     ) -> None:
         result = inner.outputs[of]
         chosen = [inner.inputs[index] for index in inputs]
         names = ", ".join(output.name for output in chosen)
         super().__init__(inner, f"gradient of {result.name} with respect to {names}")
         self.inputs = inner.inputs
+        self._along: int | None = None
+        if along is not None:
+            free = [index for index, each in enumerate(inner.inputs) if not each.parameter]
+            self._along = at = free[-1] + 1 if free else 0
+            direction = Declared(along, result.spec)
+            self.inputs = (*inner.inputs[:at], direction, *inner.inputs[at:])
         self.levels = inner.levels + 1
         gradients = [Output(f"{result.name}/{output.name}", output.spec) for output in chosen]
         others = [inner.outputs[index] for index in beside]
@@ -168,13 +184,17 @@ class Gradient(Derived):
         first = len(self.outputs) - len(self._beside)
         return self._inner.source(self._of if output < first else self._beside[output - first])
 
+    def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
+        """Return the inputs of the written program."""
+        return self._inner.written(self._given(arrays))
+
     def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
 
         def trace(given: Sequence[mx.array]) -> Traced:
             return self._inner.trace(given, tracing, [self._of, *self._beside])
 
-        return self._differentiated(arrays, trace, wanted)
+        return self._differentiated(self._given(arrays), self._direction(arrays), trace, wanted)
 
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
@@ -184,19 +204,32 @@ class Gradient(Derived):
         A row depends on its own inputs alone, so the gradient of the sum over rows has that of each
         row. mlx's vmap of gradients fails for some, and gives wrong numbers for others.
         """
-        given = list(arrays)
+        given = self._given(arrays)
+        places = self._given(range(len(self.inputs)))
+        varying = {index for index, place in enumerate(places) if place in rows.inputs}
         for index in self._chosen:
-            if index not in rows.inputs:
+            if index not in varying:
                 given[index] = mx.broadcast_to(given[index], (rows.count, *given[index].shape))
-        inner = replace(rows, inputs=rows.inputs | frozenset(self._chosen))
+        inner = replace(rows, inputs=frozenset(varying.union(self._chosen)))
 
         def trace(given: Sequence[mx.array]) -> Traced:
             return self._inner.trace_rows(given, inner, tracing, [self._of, *self._beside])
 
-        return self._differentiated(given, trace, wanted)
+        return self._differentiated(given, self._direction(arrays), trace, wanted)
+
+    def _given(self, arrays: Sequence[T]) -> list[T]:
+        """Return what is for the inner form."""
+        return [array for index, array in enumerate(arrays) if index != self._along]
+
+    def _direction(self, arrays: Sequence[mx.array]) -> mx.array | None:
+        return None if self._along is None else arrays[self._along]
 
     def _differentiated(
-        self, arrays: Sequence[mx.array], trace: Trace, wanted: Sequence[int]
+        self,
+        arrays: Sequence[mx.array],
+        direction: mx.array | None,
+        trace: Trace,
+        wanted: Sequence[int],
     ) -> Traced:
         notes: list[Note] = []
 
@@ -206,7 +239,8 @@ class Gradient(Derived):
                 given[index] = array
             results, flags = trace(given)
             notes[:] = flags
-            return mx.sum(results[0]), results, list(flags.values())
+            scaled = results[0] if direction is None else results[0] * direction
+            return mx.sum(scaled), results, list(flags.values())
 
         differentiated: Any = mx.value_and_grad(objective, argnums=list(range(len(self._chosen))))
         (_, (value, *others), flags), gradients = differentiated(

@@ -2201,6 +2201,11 @@ COW_MLX_API cow_mlx_status cow_mlx_program_load(
  * rows they are empty, whatever the program does for a row); {"bind": {input: array}}, with handles
  * of arrays, which may be freed afterwards.
  *
+ * The output of a gradient is a float of shape (). With "along": name it may have any shape: the
+ * program has a new input of that name and shape, before its parameters, and the gradients are those
+ * of the sum of output times input (a vector-Jacobian product). The gradient of a gradient along an
+ * input is a Hessian-vector product.
+ *
  * @param spec_json  the object
  * @param out        receives the handle
  * @retval COW_MLX_EINVAL        also: an input that is not a float, or that the output does not
