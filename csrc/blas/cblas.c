@@ -14,11 +14,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
 /* OpenBLAS maps a buffer for each of the products that run at once, keeps it, and ends the process
- * where it cannot. So a product waits for another's buffer where no more can be mapped. */
+ * where it cannot. When it maps is not seen from outside. So products take turns on one buffer
+ * where the process' memory is limited, and wait for another's where no more can be mapped. */
 enum { BUFFER_SIZE = 64 << 20 };
 
 static struct {
@@ -36,10 +38,16 @@ static bool can_map_buffer(void) {
   return true;
 }
 
+static bool is_limited(void) {
+  struct rlimit all, data;
+  return getrlimit(RLIMIT_AS, &all) != 0 || all.rlim_cur != RLIM_INFINITY ||
+         getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur != RLIM_INFINITY;
+}
+
 static void enter(void) {
   pthread_mutex_lock(&products.lock);
   while (products.running == products.buffers) {
-    if (can_map_buffer()) {
+    if (!is_limited() && can_map_buffer()) {
       products.buffers++;
     } else {
       pthread_cond_wait(&products.left, &products.lock);

@@ -115,7 +115,7 @@ def test_calls_that_open_nothing(meet, phase):
 
 
 @needs_linux
-@pytest.mark.parametrize("left", [20, 90])
+@pytest.mark.parametrize("left", [20, 90, 220])
 def test_matrix_products_take_turns_where_memory_ends(host, environment, left):
     """OpenBLAS maps a buffer for each that runs, and ends the process where it cannot."""
     openblas = pytest.importorskip("scipy_openblas32").get_lib_dir()

@@ -1,4 +1,4 @@
-/* Eight matrix products at once, and addresses for one or two of OpenBLAS's buffers. argv: the
+/* Eight matrix products at once, and addresses for up to three of OpenBLAS's buffers. argv: the
  * library that lends libmlx its BLAS, OpenBLAS, and the MiB that are left. */
 #include <dlfcn.h>
 #include <pthread.h>
