@@ -27,6 +27,7 @@ NOT_EXPORTED = {
     *((name, at) for name in ("contiguous", "inv", "det", "slogdet") for at in range(3)),
     *((name, at) for name in ("bitwise_invert", "lu", "lu_factor") for at in range(3)),
     *((name, at) for name in ("solve", "solve_triangular", "to_fp8", "from_fp8") for at in (0, 1)),
+    *((name, at) for name in ("cholesky", "eigh", "eigvalsh") for at in (0, 1)),
     *(("logcumsumexp", at) for at in range(5)),
     ("quantize", 3),
     ("dequantize", 2),
@@ -38,6 +39,10 @@ NINE_DIMENSIONS = {("conv3d", 2), ("conv_transpose3d", 3)}
 
 def key() -> mx.array:
     return mx.random.key(7)
+
+
+def numbers(*shape: int) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(sum(shape)))
 
 
 def close(got: mx.array, wanted: mx.array, error: float = 1e-5) -> bool:
@@ -149,6 +154,23 @@ def test_a_language_model(tmp_path):
     assert close(run(load(path), tokens)[0], model(tokens), 1e-4)
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_decompositions_without_their_gradients(other, tmp_path):
+    """mlx exports none of the functions with which operations define gradients."""
+    half, part = ("U" if other else "L"), numbers(2, 3, 3)
+    definite = part @ mx.swapaxes(part, -1, -2) + mx.eye(3)
+
+    def function(a):
+        values, vectors = mx.linalg.eigh(a, half, stream=mx.cpu)
+        factor = mx.linalg.cholesky(a, upper=other, stream=mx.cpu)
+        inverted = mx.linalg.tri_inv(factor, upper=other, stream=mx.cpu)
+        return values, vectors, mx.linalg.eigvalsh(a, half, stream=mx.cpu), factor, inverted
+
+    path = tmp_path / "decompositions.mlxfn"
+    mx.export_function(str(path), function, definite)
+    assert all(map(close, run(load(path), definite), function(definite)))
+
+
 def test_names_of_inputs_and_results(tmp_path):
     path = tmp_path / "two.mlxfn"
     x, y = mx.array([1.0, 2.0]), mx.array([3.0, 5.0])
@@ -190,10 +212,6 @@ def test_fixed_inputs(tmp_path):
     ):
         with pytest.raises(InvalidArgument, match=said):
             load(path, wrong)
-
-
-def numbers(*shape: int) -> mx.array:
-    return mx.random.normal(shape, key=mx.random.key(sum(shape)))
 
 
 def test_layers_that_a_gpu_computes(tmp_path):

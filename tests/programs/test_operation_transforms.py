@@ -122,7 +122,10 @@ def test_gradients_in_float32_are_those_in_float64(name):
             )
 
 
-@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "solve", "exp", "multiply"])
+@pytest.mark.parametrize(
+    "name",
+    ["inv", "det", "slogdet", "solve", "exp", "multiply", "cholesky", "eigh", "eigvalsh"],
+)
 def test_second_derivatives_are_slopes_of_the_first(name):
     row = find(name)
     example = row.examples[0]
@@ -137,6 +140,18 @@ def test_second_derivatives_are_slopes_of_the_first(name):
     for at in range(0, second.size, 4):
         wanted = slope(function, inputs[0], at)
         assert abs(wanted - second[at].item()) <= 5e-3 * (1 + abs(wanted))
+
+
+def test_vectors_of_equal_eigenvalues_have_no_gradient():
+    """Their values have one."""
+    row, a = find("eigh"), mx.eye(3)
+
+    def function(part, a):
+        return mx.sum(row.compute([a], {"UPLO": "L"})[part] * mx.arange(3.0))
+
+    values, vectors = (mx.grad(lambda a, part=part: function(part, a))(a) for part in (0, 1))
+    assert mx.all(mx.isfinite(values)).item()
+    assert mx.array_equal(mx.isnan(vectors), mx.tril(mx.ones((3, 3))) == 1).item()
 
 
 BY_VMAP = [row for row in ROWS if row.stacks is None and row.inputs]
