@@ -156,7 +156,7 @@ def test_a_language_model(tmp_path):
 
 @pytest.mark.parametrize("other", [False, True])
 def test_decompositions_without_their_gradients(other, tmp_path):
-    """mlx exports none of the functions with which operations define gradients."""
+    """Mlx exports none of the functions with which operations define gradients."""
     half, part = ("U" if other else "L"), numbers(2, 3, 3)
     definite = part @ mx.swapaxes(part, -1, -2) + mx.eye(3)
 
