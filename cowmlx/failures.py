@@ -40,6 +40,7 @@ _MEMORY_WORDS = (
     "failed to spawn thread",
     "can't start new thread",
     "can't allocate",
+    "pyobject pointer is null",  # where Python gave PyO3 no object
     os.strerror(errno.ENOMEM).lower(),
     os.strerror(errno.EAGAIN).lower(),
 )

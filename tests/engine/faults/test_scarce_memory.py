@@ -60,10 +60,15 @@ def test_a_generation_fails_though_there_is_no_memory_for_its_error(
     assert lib.generate(context, prompt(40), max_tokens=12).text == expected
 
 
+class PanicException(BaseException):
+    """As PyO3 names what a library in Rust raises that gives up."""
+
+
 @pytest.mark.parametrize(
     "error",
     [
         RuntimeError("std::bad_alloc"),
+        PanicException("PyObject pointer is null"),  # a text that Python has no memory for
         RuntimeError("can't start new thread"),
         RuntimeError("can't allocate read lock"),  # of a file that is opened
         ImportError("x.so: failed to map segment from shared object"),
