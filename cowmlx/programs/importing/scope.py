@@ -500,7 +500,8 @@ def listed(array: Any) -> Any:
     if array.dtype.kind == "c":
         values = [f"{item.real:.9g}{item.imag:+.9g}j" for item in array.ravel()]
         return np.array(values, object).reshape(array.shape).tolist()
-    wide = array.astype("float64")
+    with np.errstate(invalid="ignore"):  # NaNs with odd bits
+        wide = array.astype("float64")
     if np.isfinite(wide).all():
         return wide.tolist()
     plain = wide.astype(object)
