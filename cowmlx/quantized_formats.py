@@ -30,7 +30,7 @@ FORMATS = {
     "mxfp8": QuantizedFormat((8,), (32,), is_method=True),
     "nvfp4": QuantizedFormat((4,), (16,)),
 }
-"""By mlx's name of the mode."""
+"""By mlx's name of the mode, in the order of its numbers."""
 
 
 def with_byte_scales(bits: int, group_size: int) -> str | None:

@@ -18,7 +18,7 @@ from support.paths import CALF
 
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, Unsupported
 from cowmlx.programs.bounds import finish
-from cowmlx.programs.importing.mlxfn_primitives import PRIMITIVES
+from cowmlx.programs.importing.mlxfn_primitives import MODES, PRIMITIVES
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import arrays_of
@@ -296,6 +296,12 @@ def test_states_are_those_of_mlx_s_headers():
             for member in members
         ]
         assert "".join(PARTS[kind] for kind in kinds) == primitive.codes, name
+
+
+def test_modes_are_in_the_order_of_mlx_s_numbers():
+    text = (Path(mx.__file__).parent / "include/mlx/primitives.h").read_text()
+    modes = re.search(r"enum class QuantizationMode \{ (.*?) \}", text)[1]
+    assert tuple(modes.lower().split(", ")) == MODES
 
 
 HEADERS = ("primitives.h", "fast_primitives.h")

@@ -17,6 +17,7 @@ from cowmlx.programs.importing.scope import INLINED, Scope
 from cowmlx.programs.importing.values import Value
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.slicing import END
+from cowmlx.quantized_formats import FORMATS
 
 
 @dataclass
@@ -83,7 +84,8 @@ REFUSED = {
     "and evaluate weights (mx.eval) before it is exported",
 }
 """Primitives that no program can have, and why."""
-MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
+MODES = tuple(FORMATS)
+"""By mlx's numbers."""
 
 
 def converts(codes: str, *names: str) -> Callable[[Convert], Convert]:
