@@ -2202,9 +2202,9 @@ COW_MLX_API cow_mlx_status cow_mlx_program_load(
  * of arrays, which may be freed afterwards.
  *
  * The output of a gradient is a float of shape (). With "along": name it may have any shape: the
- * program has a new input of that name and shape, before its parameters, and the gradients are those
- * of the sum of output times input (a vector-Jacobian product). The gradient of a gradient along an
- * input is a Hessian-vector product.
+ * program has a new input of that name and shape, before its parameters, and the gradients are
+ * those of the sum of output times input (a vector-Jacobian product). The gradient of a gradient
+ * along an input is a Hessian-vector product.
  *
  * @param spec_json  the object
  * @param out        receives the handle
