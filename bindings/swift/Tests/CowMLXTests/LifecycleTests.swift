@@ -106,11 +106,17 @@ struct LifecycleTests {
     func isAsBefore() async throws -> Bool { try await runtime.info()["handles"] == handles }
     for _ in 0..<2 { try await use() }
     #expect(try await soon(isAsBefore))
-    let (descriptors, memory) = (try descriptorCount(), try await usedMemory(runtime))
-    for _ in 0..<6 { try await use() }
-    #expect(try await soon(isAsBefore))
+    let descriptors = try descriptorCount()
+    // The allocator's arenas grow for a while; what leaks grows in every round.
+    var grown: [Int] = []
+    for _ in 0..<6 where grown.min() ?? .max >= 2 << 20 {
+      let memory = try await usedMemory(runtime)
+      for _ in 0..<3 { try await use() }
+      #expect(try await soon(isAsBefore))
+      grown.append(try await usedMemory(runtime) - memory)
+    }
+    #expect(grown.contains { $0 < 2 << 20 }, "each round left bytes: \(grown)")
     #expect(try descriptorCount() <= descriptors)
-    #expect(try await usedMemory(runtime) - memory < 16 << 20)
     await model.close()
     try await runtime.stop()
   }
