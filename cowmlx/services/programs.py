@@ -53,7 +53,7 @@ class Programs:
         """Check a program and open it."""
         if params["fixed"] is not None:
             raise InvalidArgument(
-                "fixed is not for programs: the dimensions of a program are in its JSON",
+                "fixed is for .onnx and .mlxfn files: the dimensions of a program are in its JSON",
                 reason="conflict",
                 argument="fixed",
             )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
-import numpy as np
 import pytest
 from support import mlxfn_files
 from support.mlxfn_files import load, name_of, run
@@ -18,6 +19,7 @@ from support.paths import CALF
 
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, Unsupported
 from cowmlx.programs.bounds import finish
+from cowmlx.programs.importing.mlxfn_file import DTYPES, SIZES
 from cowmlx.programs.importing.mlxfn_primitives import MODES, PRIMITIVES
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.attributes import attributes_of
@@ -201,7 +203,7 @@ def test_one_of_several_functions(tmp_path):
 def test_fixed_inputs(tmp_path):
     path = tmp_path / "fixed.mlxfn"
     x, by = mx.array([1.0, 2.0]), mx.array([3, 0])
-    mx.export_function(str(path), lambda x, by: x[by - 2] if by is None else x * by, x, by)
+    mx.export_function(str(path), lambda x, by: x * by, x, by)
     program = load(path, '{"input_1": [4, -1]}')
     assert [each.name for each in program.inputs] == ["input_0"]
     assert run(program, x)[0].tolist() == [4.0, -2.0]
@@ -360,19 +362,54 @@ def test_a_missing_file_and_a_folder(tmp_path):
 
 def test_a_constant_in_a_file_that_shrinks(small, tmp_path):
     """Constants are read after the rest."""
-    from cowmlx.programs.importing import mlxfn_file
+    from cowmlx.programs.importing import mlxfn_walk
 
     path = tmp_path / "shrinks.mlxfn"
     path.write_bytes(small)
-    imported = finish(mlxfn_file.load_steps(str(path), {}))
+    imported = finish(mlxfn_walk.load_steps(str(path), {}))
     path.write_bytes(small[:40])
     with pytest.raises(BadFormat, match="shorter"):
         finish(imported.arrays_steps())
 
 
-def test_names_of_dtypes():
-    """The numbers are mlx's."""
-    for name in ("bool_", "uint8", "int64", "bfloat16", "complex64"):
-        array = mx.zeros((1,), getattr(mx, name))
-        assert name_of(array) == name.removesuffix("_")
-        assert np.prod(array.shape) * array.itemsize == array.nbytes
+def test_an_offset_that_no_array_has(tmp_path):
+    path, x = tmp_path / "offset.mlxfn", numbers(4)
+    mlxfn_files.write(path, [x], "AsStrided", "ILN", [[2], [1], (1 << 64) - 1], [2])
+    with pytest.raises(BadFormat, match="AsStrided"):
+        load(path)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype(dtype, tmp_path):
+    """Of inputs, constants and results."""
+    kind = getattr(mx, "bool_" if dtype == "bool" else dtype)
+    weight = mx.array([[0, 1], [1, 1]]).astype(kind)
+    x = mx.array([[1, 0], [0, 1]]).astype(kind)
+    assert weight.itemsize == SIZES[DTYPES.index(dtype)]
+    path = tmp_path / "dtype.mlxfn"
+    with mx.stream(mx.cpu):
+        mx.export_function(str(path), lambda x: mx.concatenate([x, weight]), x)
+    (got,) = run(load(path), x)
+    assert name_of(got) == dtype
+    assert mx.array_equal(got, mx.concatenate([x, weight], stream=mx.cpu), stream=mx.cpu)
+
+
+def test_without_numpy(small, tmp_path):
+    """It is a package that a host may leave out."""
+    path = tmp_path / "small.mlxfn"
+    path.write_bytes(small)
+    script = f"""
+import sys
+sys.modules["numpy"] = None
+from cowmlx.errors import NotFound
+from cowmlx.programs.bounds import finish
+from cowmlx.programs.importing import load_steps
+try:
+    finish(load_steps({str(path)!r}))
+except NotFound as error:
+    print(error.details["package"], error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("numpy .mlxfn files need the Python package numpy")

@@ -6,16 +6,17 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from cowmlx.errors import InputOutput, InvalidArgument, NotFound
+from cowmlx.errors import InvalidArgument, NotFound
 from cowmlx.programs.bounds import MAX_BYTES, Pace, Steps
 from cowmlx.programs.checking import text
+from cowmlx.programs.importing.failures import missing, unreadable
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
     from cowmlx.programs.program import Program
 
-IMPORTERS = {".onnx": "onnx_file", ".mlxfn": "mlxfn_file"}
+IMPORTERS = {".onnx": "onnx_file", ".mlxfn": "mlxfn_walk"}
 KINDS = (".json", *IMPORTERS)
 ARRAYS = ".safetensors"
 """The ending of the file beside a program's, with the values of its parameters."""
@@ -60,12 +61,16 @@ def parts_steps(
     if not os.path.exists(path):
         raise NotFound(f"No such file or directory: {path}", file=path)
     if ending in IMPORTERS:
-        importer = importlib.import_module(f"{__name__}.{IMPORTERS[ending]}")
+        try:
+            importer = importlib.import_module(f"{__name__}.{IMPORTERS[ending]}")
+        except ModuleNotFoundError as error:
+            raise missing(f"{ending} files", "numpy", error) from error
         imported = yield from importer.load_steps(path, given)
         return imported.entry, (yield from imported.arrays_steps())
     if given:
         raise InvalidArgument(
-            "fixed is not for programs: the dimensions of a program are in its JSON",
+            f"fixed is for {' and '.join(IMPORTERS)} files: the dimensions of a program are in its "
+            "JSON",
             reason="conflict",
             argument="fixed",
         )
@@ -81,7 +86,7 @@ def _json_steps(path: str) -> Steps[tuple[dict[str, Any], dict[str, mx.array]]]:
         with open(path, "rb") as file:
             source = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputOutput(f"cannot read {path}: {error.strerror or error}", file=path) from error
+        raise unreadable(path, error) from error
     entry = yield from text.read_steps(source, "the program")
     beside = os.path.splitext(path)[0] + ARRAYS
     if not os.path.exists(beside):

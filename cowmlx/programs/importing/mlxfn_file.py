@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import struct
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, BinaryIO
 
-from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, NotFound, Unsupported
+from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, Unsupported
 from cowmlx.programs.bounds import MAX_DECLARED, MAX_FUNCTIONS, MAX_NAME, MAX_NODES, Pace, Steps
 from cowmlx.programs.dimensions import MAX_DIMENSION, MAX_RANK
 from cowmlx.programs.failure import shown
+from cowmlx.programs.importing.mlxfn_node import PRIMITIVES
+from cowmlx.programs.importing.mlxfn_primitives import REFUSED
 from cowmlx.programs.operations.row import Spec
 
 DTYPES = (
@@ -38,7 +39,7 @@ class Entry:
 
     Args:
         name: mlx's class.
-        state: as :data:`cowmlx.programs.importing.mlxfn_primitives.PRIMITIVES` says.
+        state: as :data:`cowmlx.programs.importing.mlxfn_node.PRIMITIVES` says.
         inputs: numbers of arrays.
         outputs: numbers of arrays.
         specs: what the file says of the results.
@@ -195,40 +196,19 @@ class Reader:
         return self.numbers({"I": "i", "L": "q", "Z": "Q"}[code], what)
 
 
-def load_steps(path: str, fixed: Mapping[str, Any]) -> Steps[Any]:
-    """Return the program of an exported function, in steps.
+def function_steps(reader: Reader, chosen: Any) -> Steps[Function]:
+    """Return one function of a file, in steps.
 
     Args:
-        path: the file.
-        fixed: values of inputs by their names; and "function", which one of several, from 0.
+        reader: of the file, at its begin.
+        chosen: which of several, from 0; None where there is one.
 
     Raises:
-        NotFound: numpy is missing.
         InputOutput: the file cannot be read.
         BadFormat: it is damaged.
-        InvalidArgument: it has several functions, and ``fixed`` names none.
+        InvalidArgument: it has no such function, or several where none is chosen.
         Unsupported: it needs what programs do not have; names the primitive.
     """
-    try:
-        from cowmlx.programs.importing import mlxfn_walk
-    except ImportError as error:
-        raise NotFound(
-            "exported functions need the Python package numpy, which is not installed: "
-            f"pip install numpy ({error})",
-            reason="package_not_found",
-            package="numpy",
-        ) from error
-    try:
-        with open(path, "rb") as file:
-            chosen = yield from _function_steps(Reader(path, file), fixed)
-    except OSError as error:
-        raise InputOutput(f"cannot read {path}: {error.strerror or error}", file=path) from error
-    values = {name: value for name, value in fixed.items() if name != "function"}
-    return (yield from mlxfn_walk.program_steps(path, chosen, values))
-
-
-def _function_steps(reader: Reader, fixed: Mapping[str, Any]) -> Steps[Function]:
-    """Return the function that is chosen."""
     reader.text(MAX_NAME, "mlx's version")
     count = reader.number("i", "the number of functions")
     if not 1 <= count <= MAX_FUNCTIONS:
@@ -236,14 +216,14 @@ def _function_steps(reader: Reader, fixed: Mapping[str, Any]) -> Steps[Function]
     reader.flag("whether shapes are fixed")
     reader.skip(reader.count(MAX_HEADER, "bytes of metadata"), "metadata")
     constants: dict[int, Constant] = {}
-    chosen = _chosen(fixed.get("function"), count)
+    wanted = _chosen(chosen, count)
     heads, found = [], None
     pace = Pace()
     for at in range(count):
         function = _head(reader)
         heads.append(str(function))
         yield from _tape_steps(reader, function, constants, pace)
-        if at == chosen:
+        if at == wanted:
             found = function
     if found is None:
         accepted = "; ".join(f"{at}: {head}" for at, head in enumerate(heads[:8]))
@@ -318,8 +298,6 @@ def _tape_steps(
 
 
 def _entry(reader: Reader, number: int) -> Entry:
-    from cowmlx.programs.importing.mlxfn_primitives import PRIMITIVES, REFUSED
-
     inputs = reader.numbers("Q", "the inputs of a primitive")
     for what in ("stream", "device", "device"):
         reader.number("i", what)

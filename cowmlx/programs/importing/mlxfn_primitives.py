@@ -5,74 +5,26 @@ The inputs of a primitive have met already: files hold broadcasts and casts as p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
-from cowmlx.programs.importing.scope import INLINED, Scope
+from cowmlx.programs.importing import mlxfn_indexing  # noqa: F401 - adds its converters
+from cowmlx.programs.importing.mlxfn_node import (
+    PRIMITIVES,
+    Convert,
+    Node,
+    Primitive,
+    choice,
+    converts,
+    sides_of,
+)
+from cowmlx.programs.importing.scope import INLINED
 from cowmlx.programs.importing.values import Value
-from cowmlx.programs.operations.row import Spec
-from cowmlx.programs.operations.slicing import END
 from cowmlx.quantized_formats import FORMATS
 
-
-@dataclass
-class Node:
-    """A primitive while it is converted.
-
-    Args:
-        scope: the graph that it becomes part of.
-        state: its parts, as the table's codes say.
-        inputs: its inputs.
-        specs: what the file says of its results.
-    """
-
-    scope: Scope
-    state: list[Any]
-    inputs: list[Value]
-    specs: list[Spec]
-
-    @property
-    def shape(self) -> list[Any]:
-        """The shape of its first result."""
-        return list(self.specs[0].shape)
-
-    def apply(self, op: str, *inputs: Value | None, **attributes: Any) -> Value:
-        """Return the one result of an operation."""
-        return self.scope.apply(op, *inputs, **attributes)
-
-    def number(self, at: int, what: str) -> Any:
-        """Return the one element of an input, which must be known."""
-        array = self.scope.known(self.inputs[at])
-        if array is None or array.size != 1:
-            raise Unsupported(f"{what} depends on inputs, and must be a constant")
-        return array.reshape(-1)[0].item()
-
-
-Convert = Callable[[Node], Value | Sequence[Value]]
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """How a primitive is read and converted.
-
-    Args:
-        codes: of the parts of its state: ``i`` and ``f`` of 32 bits, ``d`` of 64, ``N`` unsigned
-            of 64, ``b`` a bool, ``t`` a dtype, ``s`` a text; ``I``, ``L`` and ``Z`` lists of signed
-            numbers of 32 and 64 bits and of unsigned ones of 64.
-        convert: returns the results.
-    """
-
-    codes: str
-    convert: Convert
-
-
-PRIMITIVES: dict[str, Primitive] = {}
-"""By mlx's class."""
 _GRADIENT = "it is part of a gradient: export the function itself, and derive the program"
 REFUSED = {
     "BlockMaskedMM": "no operation multiplies masked blocks",
@@ -86,29 +38,6 @@ REFUSED = {
 """Primitives that no program can have, and why."""
 MODES = tuple(FORMATS)
 """By mlx's numbers."""
-
-
-def converts(codes: str, *names: str) -> Callable[[Convert], Convert]:
-    """Return a decorator that adds a converter to the table."""
-
-    def add(convert: Convert) -> Convert:
-        for name in names:
-            PRIMITIVES[name] = Primitive(codes, convert)
-        return convert
-
-    return add
-
-
-def _choice(number: int, names: Sequence[str]) -> str:
-    """Return the name of an enumeration's number."""
-    if not 0 <= number < len(names):
-        raise BadFormat(f"its kind is {number}, must be 0 to {len(names) - 1}")
-    return names[number]
-
-
-def sides_of(value: Value) -> list[int]:
-    """Return the shape of a value, which files say in numbers."""
-    return [int(side) for side in value.shape]  # type: ignore[arg-type]
 
 
 def _operation(op: str, *options: str) -> Convert:
@@ -158,7 +87,7 @@ PRIMITIVES |= {
 
 @converts("i", "BitwiseBinary")
 def _bitwise(node: Node) -> Value:
-    op = _choice(node.state[0], ("and", "or", "xor", "left_shift", "right_shift"))
+    op = choice(node.state[0], ("and", "or", "xor", "left_shift", "right_shift"))
     return node.apply(op if "shift" in op else f"bitwise_{op}", *node.inputs)
 
 
@@ -174,7 +103,7 @@ def _equal(node: Node) -> Value:
 
 @converts("i", "Log")
 def _log(node: Node) -> Value:
-    return node.apply(_choice(node.state[0], ("log2", "log10", "log")), node.inputs[0])
+    return node.apply(choice(node.state[0], ("log2", "log10", "log")), node.inputs[0])
 
 
 @converts("b", "Sqrt")
@@ -272,189 +201,25 @@ def _number_of_elements(node: Node) -> Value:
     return node.scope.cast(node.scope.constant(np.array(many)), dtype)
 
 
-# --------------------------------------------------------------------- slices
-
-
-def _bounds(node: Node, shape: Sequence[Any]) -> list[tuple[int, int, int]]:
-    """Return start, stop and stride of each axis, as numpy's indices of slices are."""
-    starts, stops, strides = node.state[-3:]
-    bounds = []
-    for length, start, stop, stride in zip(shape, starts, stops, strides, strict=True):
-        if stride == 0:
-            raise BadFormat("a stride is 0")
-        stop = stop + length if stop < 0 else stop
-        bounds.append((start, max(stop, -1 if stride < 0 else 0), stride))
-    return bounds
-
-
-def _slice_of(node: Node, value: Value) -> Value:
-    bounds = _bounds(node, value.shape)
-    return node.apply(
-        "slice",
-        value,
-        start=[start for start, _, _ in bounds],
-        stop=[-END if stop < 0 else stop for _, stop, _ in bounds],
-        strides=[stride for _, _, stride in bounds],
-    )
-
-
-@converts("III", "Slice")
-def _slice(node: Node) -> Value:
-    return _slice_of(node, node.inputs[0])
-
-
-@converts("iIII", "SliceUpdate")
-def _slice_update(node: Node) -> Value:
-    array, update = node.inputs
-    way = _choice(node.state[0], ("maximum", "minimum", "add", "multiply", "set"))
-    if way != "set":
-        update = node.apply(way, _slice_of(node, array), update)
-    bounds = _bounds(node, array.shape)
-    if all(stride == 1 for _, _, stride in bounds):
-        starts = node.scope.constant(np.array([start for start, _, _ in bounds], "int32"))
-        return node.apply("slice_update", array, update, starts) if bounds else update
-    size = prod(sides_of(array))
-    if size > INLINED:
-        raise Unsupported(f"strides into {size} elements, must be {INLINED} at most")
-    places = np.arange(size, dtype="int32").reshape(sides_of(array))
-    parts = [slice(a, None if b < 0 else b, c) for a, b, c in bounds]
-    where = node.scope.constant(places[tuple(parts)].reshape(-1))
-    flat = node.scope.reshape(array, [-1])
-    put = node.apply("scatter", flat, where, node.scope.reshape(update, [-1]), axis=0)
-    return node.scope.reshape(put, array.shape)
-
-
-# -------------------------------------------------------------------- indices
-
-
-def _flat_index(node: Node, indices: Sequence[Value], sizes: Sequence[int]) -> Value:
-    """Return one index into axes that were joined, of an index into each."""
-    if len(indices) == 1:
-        return indices[0]
-    kind = "int64" if prod(sizes) >= 1 << 31 else "int32"
-    total = None
-    for at, (index, size) in enumerate(zip(indices, sizes, strict=True)):
-        part = node.scope.cast(index, kind)
-        if not index.dtype.startswith("u"):
-            wrapped = node.apply("add", part, node.scope.constant(size, kind))
-            below = node.apply("less", part, node.scope.constant(0, kind))
-            part = node.apply("where", below, wrapped, part)
-        part = node.apply("multiply", part, node.scope.constant(prod(sizes[at + 1 :]), kind))
-        total = part if total is None else node.apply("add", total, part)
-    assert total is not None
-    return total
-
-
-@dataclass
-class _Taking:
-    """Axes that indices choose from, moved to the front and joined.
-
-    Args:
-        order: the array's axes, those of indices first.
-        shape: of the array in that order, its first axes joined.
-        index: into the first axis.
-    """
-
-    order: list[int]
-    shape: list[int]
-    index: Value
-
-
-def _taking(node: Node, array: Value, axes: list[int], indices: Sequence[Value]) -> _Taking:
-    if not axes or len(axes) != len(indices) or len({*axes}) != len(axes):
-        raise Unsupported(f"{len(indices)} indices into {len(axes)} axes")
-    others = [axis for axis in range(array.rank) if axis not in axes]
-    sides = sides_of(array)
-    sizes, rest = [sides[axis] for axis in axes], [sides[axis] for axis in others]
-    index = _flat_index(node, indices, sizes)
-    return _Taking([*axes, *others], [prod(sizes), *rest], index)
-
-
-@converts("II", "Gather")
-def _gather(node: Node) -> Value:
-    array, *indices = node.inputs
-    axes, sizes = node.state
-    if len(sizes) != array.rank or any(not 0 <= axis < array.rank for axis in axes):
-        raise BadFormat(f"slices of {len(sizes)} axes from {array.rank}")
-    if any(sizes[axis] != 1 for axis in axes):
-        raise Unsupported("slices that begin at an index are longer than 1")
-    if sizes != [1 if axis in axes else side for axis, side in enumerate(array.shape)]:
-        array = node.apply(
-            "slice",
-            array,
-            start=[0] * len(sizes),
-            stop=[END if axis in axes else many for axis, many in enumerate(sizes)],
-        )
-    if not axes:
-        return node.scope.reshape(array, node.shape)
-    taking = _taking(node, array, axes, indices)
-    lines = node.scope.reshape(node.scope.transpose(array, taking.order), taking.shape)
-    return node.scope.reshape(node.apply("take", lines, taking.index, axis=0), node.shape)
-
-
-@converts("iI", "Scatter")
-def _scatter(node: Node) -> Value:
-    array, *indices, updates = node.inputs
-    kind, axes = node.state
-    op = _choice(kind, ("scatter_max", "scatter_min", "scatter_add", "scatter_multiply", "scatter"))
-    taking = _taking(node, array, axes, indices)
-    wanted = [*taking.index.shape, *taking.shape[1:]]
-    sides = [1 if axis in axes else side for axis, side in enumerate(array.shape)]
-    if list(updates.shape) != [*taking.index.shape, *sides]:
-        raise Unsupported("updates are shorter or longer than what they replace")
-    lines = node.scope.reshape(node.scope.transpose(array, taking.order), taking.shape)
-    put = node.apply(op, lines, taking.index, node.scope.reshape(updates, wanted), axis=0)
-    turned = [array.shape[axis] for axis in taking.order]
-    back = [int(axis) for axis in np.argsort(taking.order)]
-    return node.scope.transpose(node.scope.reshape(put, turned), back)
-
-
-@converts("ii", "ScatterAxis")
-def _scatter_axis(node: Node) -> Value:
-    array, indices, updates = node.inputs
-    kind, axis = node.state
-    if _choice(kind, ("add", "set")) == "set":
-        return node.apply("put_along_axis", array, indices, updates, axis=axis)
-    shape = sides_of(indices)
-    if prod(shape) > INLINED:
-        raise Unsupported(f"sums at {prod(shape)} indices, must be {INLINED} at most")
-    beside = np.indices(shape)
-    chosen = [
-        indices if at == axis else node.scope.constant(beside[at].astype("int32"))
-        for at in range(len(shape))
-    ]
-    index = _flat_index(node, chosen, sides_of(array))
-    flat = node.scope.reshape(array, [-1])
-    line = node.scope.reshape(index, [-1])
-    put = node.apply("scatter_add", flat, line, node.scope.reshape(updates, [-1]), axis=0)
-    return node.scope.reshape(put, array.shape)
-
-
-@converts("b", "SearchSorted")
-def _search_sorted(node: Node) -> Value:
-    side = "right" if node.state[0] else "left"
-    return node.apply("searchsorted", *node.inputs, side=side)
-
-
 # ----------------------------------------------------------- reductions, sorts
 
 
 @converts("iI", "Reduce")
 def _reduce(node: Node) -> Value:
-    op = _choice(node.state[0], ("all", "any", "sum", "prod", "min", "max"))
+    op = choice(node.state[0], ("all", "any", "sum", "prod", "min", "max"))
     return node.apply(op, node.inputs[0], axis=node.state[1], keepdims=True)
 
 
 @converts("ii", "ArgReduce")
 def _arg_reduce(node: Node) -> Value:
-    op = _choice(node.state[0], ("argmin", "argmax"))
+    op = choice(node.state[0], ("argmin", "argmax"))
     return node.apply(op, node.inputs[0], axis=node.state[1], keepdims=True)
 
 
 @converts("iibb", "Scan")
 def _scan(node: Node) -> Value:
     kind, axis, is_reverse, is_inclusive = node.state
-    op = _choice(kind, ("cummax", "cummin", "cumsum", "cumprod", "logcumsumexp"))
+    op = choice(kind, ("cummax", "cummin", "cumsum", "cumprod", "logcumsumexp"))
     return node.apply(op, node.inputs[0], axis=axis, reverse=is_reverse, inclusive=is_inclusive)
 
 
@@ -509,7 +274,7 @@ def _quantized_matmul(node: Node) -> Value:
         transpose=is_transposed,
         group_size=group,
         bits=bits,
-        mode=_choice(mode, MODES),
+        mode=choice(mode, MODES),
     )
 
 
@@ -526,14 +291,14 @@ def _gather_qmm(node: Node) -> Value:
         transpose=is_transposed,
         group_size=group,
         bits=bits,
-        mode=_choice(mode, MODES),
+        mode=choice(mode, MODES),
     )
 
 
 @converts("iiib", "Quantize")
 def _quantize(node: Node) -> Value | list[Value]:
     group, bits, mode, is_back = node.state
-    packing: Any = {"group_size": group, "bits": bits, "mode": _choice(mode, MODES)}
+    packing: Any = {"group_size": group, "bits": bits, "mode": choice(mode, MODES)}
     if is_back:
         return node.apply("dequantize", *node.inputs, dtype=node.specs[0].dtype, **packing)
     return node.scope.several("quantize", *node.inputs, **packing)

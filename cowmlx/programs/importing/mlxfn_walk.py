@@ -7,24 +7,46 @@ from typing import Any
 
 import numpy as np
 
-from cowmlx.errors import (
-    BadFormat,
-    CowMlxError,
-    InputOutput,
-    InvalidArgument,
-    NotFound,
-    Unsupported,
-)
+from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument
 from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.failure import shown
+from cowmlx.programs.importing.failures import missing, placed, shortened, unreadable
 from cowmlx.programs.importing.imported import Imported
-from cowmlx.programs.importing.mlxfn_file import Constant, Entry, Function
-from cowmlx.programs.importing.mlxfn_primitives import PRIMITIVES, Node
+from cowmlx.programs.importing.mlxfn_file import (
+    Constant,
+    Entry,
+    Function,
+    Reader,
+    function_steps,
+)
+from cowmlx.programs.importing.mlxfn_node import PRIMITIVES, Node
 from cowmlx.programs.importing.scope import Book, Scope
 from cowmlx.programs.importing.values import Value, Weight, numpy_type
 
 
-def program_steps(path: str, function: Function, fixed: Mapping[str, Any]) -> Steps[Imported]:
+def load_steps(path: str, fixed: Mapping[str, Any]) -> Steps[Imported]:
+    """Return the program of an exported function, in steps.
+
+    Args:
+        path: the file.
+        fixed: values of inputs by their names; and "function", which one of several, from 0.
+
+    Raises:
+        InputOutput: the file cannot be read.
+        BadFormat: it is damaged.
+        InvalidArgument: it has several functions, and ``fixed`` names none.
+        Unsupported: it needs what programs do not have; names the primitive.
+    """
+    try:
+        with open(path, "rb") as file:
+            function = yield from function_steps(Reader(path, file), fixed.get("function"))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    values = {name: value for name, value in fixed.items() if name != "function"}
+    return (yield from _program_steps(path, function, values))
+
+
+def _program_steps(path: str, function: Function, fixed: Mapping[str, Any]) -> Steps[Imported]:
     """Return a function as a program, in steps.
 
     Args:
@@ -76,8 +98,8 @@ def _results(scope: Scope, entry: Entry, values: Mapping[int, Value]) -> list[Va
     try:
         found = PRIMITIVES[entry.name].convert(node)
     except CowMlxError as error:
-        raise _placed(error, entry.name) from None
-    except (IndexError, ValueError) as error:  # fewer inputs or axes than the primitive has
+        raise placed(error, f"primitive {entry.name}", op=entry.name) from None
+    except (IndexError, OverflowError, ValueError) as error:  # inputs or axes that it cannot have
         raise BadFormat(
             f"the file is damaged: {entry.name} with {len(entry.inputs)} inputs: {error}",
             op=entry.name,
@@ -93,18 +115,6 @@ def _results(scope: Scope, entry: Entry, values: Mapping[int, Value]) -> list[Va
     return results
 
 
-def _placed(error: CowMlxError, name: str) -> CowMlxError:
-    """Return an error of a converter with the primitive."""
-    details = {**error.details, "op": name}
-    message = f"primitive {name}: {error}"
-    if isinstance(error, BadFormat):
-        return BadFormat(message, **details)
-    if isinstance(error, InvalidArgument | Unsupported):
-        return Unsupported(message, **details)
-    error.args, error.details = (message,), details
-    return error
-
-
 def _read(path: str, constant: Constant) -> Callable[[], Any]:
     """Return what reads the elements of a constant."""
     spec = constant.spec
@@ -113,22 +123,15 @@ def _read(path: str, constant: Constant) -> Callable[[], Any]:
         try:
             kind = numpy_type(spec.dtype)
         except ImportError as error:
-            raise NotFound(
-                "constants of bfloat16 need the Python package ml_dtypes, which is not installed: "
-                f"pip install ml_dtypes ({error})",
-                reason="package_not_found",
-                package="ml_dtypes",
-            ) from error
+            raise missing("constants of bfloat16", "ml_dtypes", error) from error
         try:
             with open(path, "rb") as file:
                 file.seek(constant.offset)
                 data = file.read(constant.size)
         except OSError as error:
-            raise InputOutput(
-                f"cannot read {path}: {error.strerror or error}", file=path
-            ) from error
+            raise unreadable(path, error) from error
         if len(data) != constant.size:
-            raise BadFormat(f"{path} has become shorter while it was read", file=path)
+            raise shortened(path)
         if spec.dtype == "bool":
             return (np.frombuffer(data, "uint8") != 0).reshape(spec.shape)
         return np.frombuffer(data, kind).reshape(spec.shape)

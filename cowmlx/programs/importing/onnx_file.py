@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, NotFound
+from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import onnx_tensors
+from cowmlx.programs.importing.failures import missing, unreadable
 from cowmlx.programs.importing.imported import Imported
 from cowmlx.programs.importing.onnx_walk import Walk
 from cowmlx.programs.importing.scope import Book, Scope
@@ -36,12 +37,7 @@ def package() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise NotFound(
-            "ONNX files need the Python package onnx, which is not installed: "
-            f"pip install 'onnx>=1.17' ({error})",
-            reason="package_not_found",
-            package="onnx",
-        ) from error
+        raise missing("ONNX files", "onnx", error, "'onnx>=1.17'") from error
     return onnx
 
 
@@ -64,7 +60,7 @@ def load_steps(path: str, fixed: Mapping[str, Any]) -> Steps[Imported]:
                 raise BadFormat(f"{path} has more than {MAX_FILE} bytes", file=path)
             data = file.read(MAX_FILE)
     except OSError as error:
-        raise InputOutput(f"cannot read {path}: {error.strerror or error}", file=path) from error
+        raise unreadable(path, error) from error
     yield
     model = onnx.ModelProto()
     try:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cowmlx.errors import BadFormat, InputOutput, NotFound, Unsupported
+from cowmlx.errors import BadFormat, NotFound, Unsupported
 from cowmlx.programs.dimensions import MAX_DIMENSION, MAX_RANK
 from cowmlx.programs.failure import shown
+from cowmlx.programs.importing.failures import shortened, unreadable
 from cowmlx.programs.importing.values import numpy_type
 
 DTYPES = {
@@ -210,7 +211,7 @@ def _external(tensor: Any, folder: str, needed: int) -> bytes:
             file.seek(offset)
             data = file.read(needed)
     except OSError as error:
-        raise InputOutput(f"cannot read {path}: {error.strerror or error}", file=path) from error
+        raise unreadable(path, error) from error
     if len(data) != needed:
-        raise BadFormat(f"{path} has become shorter while it was read", file=path)
+        raise shortened(path)
     return data

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, Unsupported
+from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_NODES, Pace, Steps, finish
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import operators
+from cowmlx.programs.importing.failures import placed
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value
@@ -75,9 +76,11 @@ class Walk:
             except RecursionError:
                 raise Unsupported("graphs are too deep within each other") from None
             except CowMlxError as error:
-                raise placed(
-                    error, proto.op_type, proto.name or "".join(proto.output[:1])
-                ) from None
+                if "node" in error.details:
+                    raise
+                op, node = proto.op_type[:64], proto.name or "".join(proto.output[:1])
+                place = f"node {shown(node)} ({op})"
+                raise placed(error, place, op=op, node=node[:64]) from None
             for name, result in zip(proto.output, results, strict=False):
                 if name and result is not None:
                     self.set(name, result)
@@ -260,18 +263,3 @@ def _contextual(onnx: Any, schema: Any, node: OnnxNode, attributes: dict[str, An
     body = onnx.FunctionProto()
     body.ParseFromString(raw)
     return body
-
-
-def placed(error: CowMlxError, op: str, node: str) -> CowMlxError:
-    """Return an error of a converter with the operator and the node."""
-    if "node" in error.details:
-        return error
-    details = {**error.details, "op": op[:64], "node": node[:64]}
-    message = f"node {shown(node)} ({op[:64]}): {error}"
-    if isinstance(error, BadFormat):
-        return BadFormat(message, **details)
-    if isinstance(error, InvalidArgument | Unsupported):
-        return Unsupported(message, **details)
-    error.args = (message,)
-    error.details = details
-    return error

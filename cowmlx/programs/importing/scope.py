@@ -14,6 +14,7 @@ from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NAME, MAX_NODES
 from cowmlx.programs.dimensions import Dim, Symbolic, count
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.elementwise import ELEMENTWISE
+from cowmlx.programs.importing.json_values import listed, written_attribute
 from cowmlx.programs.importing.values import (
     Value,
     Weight,
@@ -328,7 +329,7 @@ class Scope:
             rows = () if op in control.CONTROL else find(op).attributes
             nullable = {row.name for row in rows if row.default is not None}
             node["attributes"] = {
-                name: _written(value)
+                name: written_attribute(value)
                 for name, value in attributes.items()
                 if value is not None or name in nullable
             }
@@ -475,40 +476,12 @@ def _listed(array: Any, dtype: str) -> Any:
     return found
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_written(item) for item in value]
-    if isinstance(value, Symbolic):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return listed(np.array(value))
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _sides(spec: Spec) -> list[int | str]:
     return [side if isinstance(side, int) else str(side) for side in spec.shape]
 
 
 def _declared(value: Value) -> dict[str, Any]:
     return {"name": value.name, "dtype": value.dtype, "shape": _sides(value.spec)}
-
-
-def listed(array: Any) -> Any:
-    """Return a numpy array as nested lists that JSON can have."""
-    if array.dtype.kind in "biu":
-        return array.tolist()
-    if array.dtype.kind == "c":
-        values = [f"{item.real:.9g}{item.imag:+.9g}j" for item in array.ravel()]
-        return np.array(values, object).reshape(array.shape).tolist()
-    with np.errstate(invalid="ignore"):  # NaNs with odd bits
-        wide = array.astype("float64")
-    if np.isfinite(wide).all():
-        return wide.tolist()
-    plain = wide.astype(object)
-    plain[np.isnan(wide)] = "nan"
-    plain[np.isposinf(wide)] = "inf"
-    plain[np.isneginf(wide)] = "-inf"
-    return plain.tolist()
 
 
 def text_of(value: Value) -> str:

@@ -24,6 +24,10 @@ CPU = mx.cpu
 """Where mlx decomposes matrices."""
 
 
+def _turned(a: mx.array) -> mx.array:
+    return mx.swapaxes(a, -1, -2)
+
+
 @mx.custom_function
 def _inverse(a: mx.array) -> mx.array:
     """Return inverses, with the gradient that mlx lacks: out^T (-gradient) out^T."""
@@ -32,8 +36,7 @@ def _inverse(a: mx.array) -> mx.array:
 
 @_inverse.vjp
 def _inverse_gradient(a: mx.array, gradient: mx.array, out: mx.array) -> mx.array:
-    turned = mx.swapaxes(out, -1, -2)
-    return -(turned @ gradient @ turned)
+    return -(_turned(out) @ gradient @ _turned(out))
 
 
 @mx.custom_function
@@ -50,7 +53,7 @@ def _determinant(a: mx.array) -> mx.array:
 
 @_determinant.vjp
 def _determinant_gradient(a: mx.array, gradient: mx.array, out: mx.array) -> mx.array:
-    return (gradient * out)[..., None, None] * mx.swapaxes(inverse_or_nan(a), -1, -2)
+    return (gradient * out)[..., None, None] * _turned(inverse_or_nan(a))
 
 
 @mx.custom_function
@@ -62,11 +65,7 @@ def _log_determinant(a: mx.array) -> tuple[mx.array, mx.array]:
 def _log_determinant_gradient(
     a: mx.array, gradients: tuple[mx.array, mx.array], outs: tuple[mx.array, mx.array]
 ) -> mx.array:
-    return gradients[1][..., None, None] * mx.swapaxes(inverse_or_nan(a), -1, -2)
-
-
-def _turned(a: mx.array) -> mx.array:
-    return mx.swapaxes(a, -1, -2)
+    return gradients[1][..., None, None] * _turned(inverse_or_nan(a))
 
 
 def _half(a: mx.array) -> mx.array:
@@ -141,7 +140,7 @@ def _eigenvalues(half: str) -> Callable[[mx.array], mx.array]:
 
     @values.vjp
     def slope(a: mx.array, gradient: mx.array, out: mx.array) -> mx.array:
-        _, vectors = eigens[half](a)
+        _, vectors = eigendecompositions[half](a)
         whole = (vectors * gradient[..., None, :]) @ _turned(vectors)
         lower = 2 * _half(whole)
         return _turned(lower) if half == "U" else lower
@@ -149,9 +148,9 @@ def _eigenvalues(half: str) -> Callable[[mx.array], mx.array]:
     return values  # type: ignore[return-value]
 
 
-factors = {upper: _factoring(upper) for upper in (False, True)}
+cholesky_factors = {upper: _factoring(upper) for upper in (False, True)}
 """Functions of Cholesky factors, by which triangle they read."""
-eigens = {half: _eigen(half) for half in ("L", "U")}
+eigendecompositions = {half: _eigen(half) for half in ("L", "U")}
 """Functions of eigenvalues and eigenvectors, by the triangle that they read."""
 eigenvalues = {half: _eigenvalues(half) for half in ("L", "U")}
 """Functions of eigenvalues, by the triangle that they read."""
@@ -178,7 +177,7 @@ def regular(a: mx.array, **attributes: Any) -> mx.array:
     held = where_good(mx.stop_gradient(a), finite(a))
     if held.size == 0:
         return finite(a)
-    _, _, upper = mx.linalg.lu(mx.swapaxes(held, -1, -2), stream=CPU)
+    _, _, upper = mx.linalg.lu(_turned(held), stream=CPU)
     return mx.all(_main_diagonal(upper) != 0, axis=-1) & finite(a)
 
 
@@ -186,8 +185,7 @@ def definite(a: mx.array, upper: bool, **attributes: Any) -> mx.array:
     """Return for each matrix whether a Cholesky factor of it was found."""
     held = where_good(mx.stop_gradient(a), finite(a))
     factor = mx.linalg.cholesky(held, upper=upper, stream=CPU)
-    turned = mx.swapaxes(factor, -1, -2)
-    product = turned @ factor if upper else factor @ turned
+    product = _turned(factor) @ factor if upper else factor @ _turned(factor)
     # Only one triangle of the input is read.
     triangle = mx.triu if upper else mx.tril
     wrong = mx.max(mx.abs(triangle(product - held)), axis=(-2, -1))

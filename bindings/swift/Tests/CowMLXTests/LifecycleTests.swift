@@ -107,7 +107,7 @@ struct LifecycleTests {
     for _ in 0..<2 { try await use() }
     #expect(try await soon(isAsBefore))
     let descriptors = try descriptorCount()
-    // The allocator's arenas grow for a while; what leaks grows in every round.
+    // The allocator's arenas grow for a while. A leak grows in every round.
     var grown: [Int] = []
     for _ in 0..<6 where grown.min() ?? .max >= 2 << 20 {
       let memory = try await usedMemory(runtime)

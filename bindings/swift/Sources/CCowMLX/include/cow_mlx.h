@@ -2169,12 +2169,13 @@ cow_mlx_program_create(const char* json, size_t length,
  * - "name.onnx" is a network. Its initializers become parameters with values. Operators, types and
  *   shapes that no program can have are COW_MLX_EUNSUPPORTED, whose details name the operator and
  *   the node. What shapes depend on must be known: see params.fixed. External data must be in the
- *   folder of the file. Needs the Python package onnx.
- * - "name.mlxfn" is a function that mx.export_function() has written, with the shapes that it was
- *   written for. Inputs are "input_0", "input_1", … and keywords, results "output", or "output_0",
- *   …; arrays that it has captured become parameters with values. A primitive of mlx without an
- *   operation is COW_MLX_EUNSUPPORTED. Of a file with several functions, "function" of
- *   params.fixed is the number of one, from 0. Needs the Python package numpy.
+ *   folder of the file. Needs the Python packages onnx and numpy.
+ * - "name.mlxfn" is a function that mx.export_function() of MLX has written, for the shapes that it
+ *   was written with. Its inputs are called "input_0", "input_1", … or by their keywords, its
+ *   results "output", or "output_0", "output_1", … Arrays that it captures become parameters with
+ *   values. A primitive without an operation is COW_MLX_EUNSUPPORTED, whose details name it. Where
+ *   a file has several functions, "function" in params.fixed is the number of one, from 0. Needs
+ *   the Python package numpy.
  *
  * A run may leave out all parameters that have values. A training begins with them. A derived
  * program keeps them, except those that it binds or vectorizes.
