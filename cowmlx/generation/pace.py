@@ -19,7 +19,6 @@ SMALL_CHUNK = 128  # of the largest while others decode
 SECONDS = 0.1  # that a chunk should take
 SLOW = 0.15  # above, chunks become smaller
 LIMIT = 0.2  # that a cancel may take
-QUICK = 0.03  # below, chunks become larger
 STRETCH = 2048  # tokens of context with chunks of one size: attention takes longer behind more
 GROWTH = 4  # at most, from one chunk to the next
 # Smaller chunks are not worth it if they take nearly the time of larger ones, unless only they let
@@ -36,14 +35,18 @@ class Speed(NamedTuple):
         least: tokens of the smallest chunk, unless it is measured to be slow: smaller ones take
             hardly less time where weights are read once for all tokens of a chunk.
         patience: how many times as long as on a CPU a chunk may take.
+        quick: seconds of a chunk below which chunks become larger: twice as large ones, which read
+            weights once, too, are not slow then.
     """
 
     rate: float
     least: int
     patience: float = 1.0
+    quick: float = 0.07
 
 
-GPU = Speed(2e12, 256, 8.0)  # with fewer tokens, a large part of its time goes to reading weights
+# With fewer tokens, a large part of a GPU's time goes to reading weights.
+GPU = Speed(2e12, 256, patience=8.0, quick=0.03)
 BLAS = Speed(5e10, 16)  # of float32, and the kernels of any weights
 PLAIN = Speed(4e9, 1)  # mlx's products of quantized weights and of 16 bits without kernels
 
@@ -95,8 +98,8 @@ class Pace:
             smaller = max(_power_of_two(size * SECONDS / seconds), half, self._least)
             self._sizes[stretch] = smaller
             self._slower[stretch] = size, seconds
-        elif seconds < QUICK and size < PREFILL_CHUNK:
-            larger = _power_of_two(size * SECONDS / max(seconds, 1e-9))
+        elif seconds < self.speed.quick and size < PREFILL_CHUNK:
+            larger = max(2 * size, _power_of_two(size * SECONDS / max(seconds, 1e-9)))
             self._sizes[stretch] = min(larger, size * GROWTH, PREFILL_CHUNK)
 
 
