@@ -71,7 +71,9 @@ def product(name: str, bits: int, int8: bool) -> None:
             part["rows"] = count // 16 // 16 * 16
             own = [mx.contiguous(operand[: part["rows"] // 16]) for operand in arrays]
             mx.eval(own)
-        seconds = best(lambda own=own, part=part, x=x: MODULE.product(x, *own, int8=int8, **part))
+        seconds = best(
+            lambda own=own, part=part, x=x: MODULE.product(x, *own, rounded=int8, **part)
+        )
         report(
             f"product, {name}",
             rows,

@@ -33,14 +33,15 @@ class InBlocks:
         count: how many matrices there are behind each other, each filled up to whole blocks; 0: one
             that is no stack.
         wide: whether the network computes in float32, whatever the types of its weights.
-        int8: whether activations are rounded to eight bits for products with quantized weights.
+        rounded: whether activations are rounded: to eight bits for quantized weights, to bfloat16
+            for weights of this type if the instruction set multiplies it.
         plain: mlx's own kind of such a module.
     """
 
     rows: int
     count = 0
     wide: bool
-    int8 = False
+    rounded = False
     plain: type
 
     @property

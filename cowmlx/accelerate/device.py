@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    import mlx.core as mx
     from mlx.nn.layers.base import Module
 
     from cowmlx.folders.weights import Sources
@@ -28,8 +29,8 @@ class Form(NamedTuple):
     """Whether there are weights of 16 bits, none of them quantized or beside quantized ones."""
     why_not: str = ""
     """Why no kernels compute, a sentence without its full stop; "" if they do."""
-    int8: bool = False
-    """Whether activations are rounded to eight bits for products with quantized weights."""
+    rounded: bool = False
+    """Whether activations are rounded: to eight bits for quantized weights, else to bfloat16."""
 
     @property
     def passing(self) -> int:
@@ -46,7 +47,9 @@ class Form(NamedTuple):
     @property
     def activations(self) -> str:
         """The form of activations that ``model_info`` reports."""
-        return "int8" if self.int8 else "exact"
+        if not self.rounded:
+            return "exact"
+        return "int8" if self.quantized else "bfloat16"
 
 
 def is_quantized(network: Module) -> bool:
@@ -60,14 +63,15 @@ def is_half(network: Module) -> bool:
     """Whether a network has matrices of 16 bits and none that are quantized."""
     import mlx.core as mx
 
+    return not is_quantized(network) and not _types(network).isdisjoint((mx.float16, mx.bfloat16))
+
+
+def _types(network: Module) -> set[mx.Dtype]:
+    """Return the types of a network's matrices."""
     from cowmlx.folders.weights import flatten
 
-    if is_quantized(network):
-        return False
-    return any(
-        array.ndim > 1 and array.dtype in (mx.float16, mx.bfloat16)
-        for array in flatten(network.parameters()).values()
-    )
+    arrays = flatten(network.parameters()).values()
+    return {array.dtype for array in arrays if array.ndim > 1}
 
 
 _SOURCES = "_sources"  # of a network, where it keeps them until it is prepared
@@ -84,7 +88,7 @@ def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEF
     A GPU runs the network as it is. On a CPU kernels take the place of mlx's operations; without
     kernels it is plain mlx, with two changes: quantized networks compute in float32, since mlx
     takes ten times longer with 16 bits, and experts of 16 bits are widened, since mlx has no
-    products for them. The results are the same, unless activations are rounded to int8.
+    products for them. The results are the same, unless activations are rounded.
 
     Args:
         net: a network with all of its weights; changed in place.
@@ -118,7 +122,7 @@ def put_into(net: Module, form: Form, sources: Sources | None = None) -> None:
         from cowmlx.folders import weights
 
         single.replace(net)
-        weights.note_read_in_place(net, linear.replace(net, int8=form.int8, sources=sources))
+        weights.note_read_in_place(net, linear.replace(net, rounded=form.rounded, sources=sources))
     elif form.quantized:
         import mlx.core as mx
 
@@ -164,8 +168,10 @@ def form_for(net: Module, activations: int) -> Form:
             argument="activations",
             value=activations,
         )
-    int8 = quantized and not why_not and activations != constants.ACTIVATIONS_EXACT
-    return Form(on_cpu=on_cpu, quantized=quantized, half=is_half(net), why_not=why_not, int8=int8)
+    rounded = not why_not and activations != constants.ACTIVATIONS_EXACT
+    if rounded and not quantized:
+        rounded = kernels.instruction_set() in kernels.BFLOAT16 and mx.bfloat16 in _types(net)
+    return Form(on_cpu, quantized, half=is_half(net), why_not=why_not, rounded=rounded)
 
 
 def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) -> dict[str, Any]:
@@ -187,9 +193,9 @@ def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) ->
     if getattr(net, "is_encoder", False):
         from cowmlx.accelerate.fused import encoders
 
-        count, reasons = encoders.fuse(net, form.int8)
+        count, reasons = encoders.fuse(net, form.rounded)
         why = [{"reason": text, "layers": times} for text, times in reasons.items()]
         report = {"layers": len(net["layers"]), "fused": count, "whole": False, "why_not": why}
         return {"instruction_set": kernels.instruction_set(), **report}
-    fused = network.fuse(net, make_cache, int8=form.int8).info()
+    fused = network.fuse(net, make_cache, rounded=form.rounded).info()
     return {"instruction_set": kernels.instruction_set(), **fused}

@@ -39,7 +39,8 @@ class InMatrix(InBlocks):
             return self._differentiable(x)
         if not mx.issubdtype(x.dtype, mx.floating):
             x = x.astype(mx.float32)
-        made: mx.array = kernels.module().product(x, *self.arrays, int8=self.int8, **self.format)
+        options = {"rounded": self.rounded, **self.format}
+        made: mx.array = kernels.module().product(x, *self.arrays, **options)
         return made
 
     def _differentiable(self, x: mx.array) -> mx.array:
@@ -112,7 +113,7 @@ _KINDS: dict[type, type] = {
 
 
 def replace(
-    network: Module, *, int8: bool = False, sources: Sources | None = None
+    network: Module, *, rounded: bool = False, sources: Sources | None = None
 ) -> list[mx.array]:
     """Put the weights of a network's linear layers, embeddings and experts into blocks, lazily.
 
@@ -120,7 +121,7 @@ def replace(
 
     Args:
         network: changed in place.
-        int8: round activations to eight bits for products with quantized weights.
+        rounded: round activations, to eight bits for quantized weights, to bfloat16 for such ones.
         sources: where weights lie that are not read yet, if that is known.
 
     Returns:
@@ -132,7 +133,7 @@ def replace(
     for module in modules:
         kind = _kind_of(module) or switch.kind_of(module)
         if kind is not None:
-            _put(module, kind, packing, packed, int8)
+            _put(module, kind, packing, packed, rounded)
         elif packed and not isinstance(module, InBlocks):
             _to_float32(module)
     return packing.read
@@ -182,7 +183,7 @@ class _Packing:
         return made
 
 
-def _put(module: Any, kind: type, packing: _Packing, packed: bool, int8: bool) -> None:
+def _put(module: Any, kind: type, packing: _Packing, packed: bool, rounded: bool) -> None:
     *stacked, rows, _ = module["weight"].shape
     scales, biases = module.get("scales"), module.get("biases")
     if biases is not None and biases.dtype != scales.dtype:  # mlx takes both; kernels one type
@@ -194,7 +195,8 @@ def _put(module: Any, kind: type, packing: _Packing, packed: bool, int8: bool) -
         if array is not None:
             module[name] = packing.blocks(array)
     module.__class__ = kind
-    module.rows, module.int8 = rows, int8 and "scales" in module
+    module.rows = rows
+    module.rounded = rounded and ("scales" in module or module["weight"].dtype == mx.bfloat16)
     if stacked:
         (module.count,) = stacked
     module.wide = packed

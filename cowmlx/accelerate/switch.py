@@ -55,7 +55,7 @@ class InExperts(InBlocks):
             shape = mx.broadcast_shapes(tuple(outer), indices.shape)
             chosen = mx.broadcast_to(chosen, (*shape, length))
         made: mx.array = kernels.module().experts(
-            x, chosen, *self.arrays, module.get("bias"), count=self.count, int8=self.int8,
+            x, chosen, *self.arrays, module.get("bias"), count=self.count, rounded=self.rounded,
             **self.format,
         )  # fmt: skip
         return made

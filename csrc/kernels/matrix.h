@@ -79,6 +79,7 @@ struct Prepared {
   const int8_t* quantized; /* int8: (M, K) in the order in which the weights' words come apart */
   const float* scales;     /* int8: (M, K / rounded_together()) */
   const float* sums;       /* affine: (M, groups) sums of a group's exact values */
+  const uint32_t* pairs = nullptr; /* (M, K / 2) values rounded to bfloat16, two by two, or null */
 };
 
 }  // namespace cowmlx

@@ -54,6 +54,8 @@ bool has_avx512() {
 
 bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
+bool has_avx512bf16() { return has_avx512vnni() && __builtin_cpu_supports("avx512bf16"); }
+
 #elif defined(__aarch64__)
 
 bool has_dot_products() {
@@ -88,6 +90,7 @@ bool has_int8_matrices() {
 /* Every name that COWMLX_KERNELS may have on some machine, best first. */
 const Set SETS[] = {
 #if defined(__x86_64__)
+    {"avx512bf16", &avx512bf16_table, has_avx512bf16},
     {"avx512vnni", &avx512vnni_table, has_avx512vnni},
     {"avx512", &avx512_table, has_avx512},
     {"avxvnni", AVX_VNNI, has_avxvnni},
@@ -95,6 +98,7 @@ const Set SETS[] = {
     {"i8mm", nullptr, nullptr},
     {"neon", nullptr, nullptr},
 #elif defined(__aarch64__)
+    {"avx512bf16", nullptr, nullptr},
     {"avx512vnni", nullptr, nullptr},
     {"avx512", nullptr, nullptr},
     {"avxvnni", nullptr, nullptr},
@@ -102,6 +106,7 @@ const Set SETS[] = {
     {"i8mm", &i8mm_table, has_int8_matrices},
     {"neon", &neon_table, has_dot_products},
 #else
+    {"avx512bf16", nullptr, nullptr},
     {"avx512vnni", nullptr, nullptr},
     {"avx512", nullptr, nullptr},
     {"avxvnni", nullptr, nullptr},

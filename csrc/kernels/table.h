@@ -5,7 +5,7 @@
  * above it, each.
  *
  * A new one is a function in families/, an entry here, a line in families/table.h and
- * families/int8_table.h, and a primitive in primitives/. A new instruction set is a header in
+ * families/base_table.h, and a primitive in primitives/. A new instruction set is a header in
  * simd/, an isa_*.cpp, its table here and in select.cpp, options in tools/packaging/kernels.py, and
  * its name in cowmlx/accelerate/kernels.py. */
 #pragma once
@@ -90,10 +90,11 @@ struct Table {
   const char* name; /* "portable", "avx2" …: as select.cpp lists them */
 
   /* ---- products (families/products) ---- */
-  /* Bytes of scratch that prepare() needs for M rows. */
-  size_t (*prepare_size)(const Matrix&, int rows, bool int8);
-  void (*prepare)(const Matrix&, const float* x, int64_t stride, int rows, bool int8, void* scratch,
-                  Prepared* out);
+  /* Bytes of scratch that prepare() needs for M rows. `rounded`: to int8 where weights are
+   * quantized, to bfloat16 where they are of that type and the set multiplies such numbers. */
+  size_t (*prepare_size)(const Matrix&, int rows, bool rounded);
+  void (*prepare)(const Matrix&, const float* x, int64_t stride, int rows, bool rounded,
+                  void* scratch, Prepared* out);
   /* y[m][16 * b + lane] for blocks [from, to) and rows [row, row_end); y has `stride` numbers a
    * row. Writes no filling. */
   void (*product)(const Matrix&, const Prepared&, int from, int to, int row, int row_end, float* y,
@@ -153,7 +154,7 @@ struct Table {
 
 extern const Table portable_table;
 #if defined(__x86_64__)
-extern const Table avx2_table, avxvnni_table, avx512_table, avx512vnni_table;
+extern const Table avx2_table, avxvnni_table, avx512_table, avx512vnni_table, avx512bf16_table;
 #elif defined(__aarch64__)
 extern const Table neon_table, i8mm_table;
 #endif

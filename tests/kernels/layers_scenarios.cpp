@@ -168,7 +168,7 @@ struct Memory {
 Layers network(Memory& memory) {
   Layers net{};
   net.width = WIDTH;
-  net.int8 = below(2);
+  net.rounded = below(2);
   net.embedding = memory.matrix(VOCABULARY, WIDTH);
   net.embedding.bias = nullptr;
   net.input_scale = below(2) ? 1 : 1.5f;

@@ -18,10 +18,15 @@ HERE = Path(__file__).parent
 KERNELS = CSRC / "kernels"
 CPP = {"compiler": "c++", "std": "c++20"}
 # Others have the name of their set.
-HEADERS = {"avx512vnni": "avx512", "avxvnni": "avx2", "i8mm": "neon"}
+HEADERS = {"avx512bf16": "avx512", "avx512vnni": "avx512", "avxvnni": "avx2", "i8mm": "neon"}
 SETS = sets(platform.machine())
 # What a set's table calls of another's.
-BELOW = {"avx512vnni": ["avx512"], "avxvnni": ["avx2"], "i8mm": ["neon"]}
+BELOW = {
+    "avx512bf16": ["avx512vnni", "avx512"],
+    "avx512vnni": ["avx512"],
+    "avxvnni": ["avx2"],
+    "i8mm": ["neon"],
+}
 STEP = 997  # every so many float32 are tried
 
 pytestmark = pytest.mark.xdist_group("lanes")

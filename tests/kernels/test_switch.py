@@ -102,9 +102,9 @@ def experts(
     return made
 
 
-def in_blocks(layer: Any, *, int8: bool = False) -> Any:
+def in_blocks(layer: Any, *, rounded: bool = False) -> Any:
     made = copy.deepcopy(layer)
-    linear.replace(Holder(made), int8=int8)
+    linear.replace(Holder(made), rounded=rounded)
     return made
 
 
@@ -158,7 +158,7 @@ def test_sixteen_bits_keep_the_type_of_activations(kind, dtype):
 @pytest.mark.parametrize("int8", [False, True], ids=["exact", "int8"])
 @pytest.mark.parametrize("kind", [None, ("affine", 4, 64), ("mxfp4", 4, 32)], ids=str)
 def test_a_row_gives_the_same_bits_alone_and_among_others(kind, int8):
-    own = in_blocks(experts(kind), int8=int8)
+    own = in_blocks(experts(kind), rounded=int8)
     x, chosen, _ = inputs((90, 1, 1), (90, 2))
     together = own(x, chosen)
     assert mx.array_equal(together, own(x, chosen))
@@ -173,11 +173,11 @@ def test_a_row_gives_the_same_bits_alone_and_among_others(kind, int8):
 def test_rounded_activations_are_near_and_not_exact():
     layer = experts(("affine", 4, 64), bias=False)
     x, chosen, _ = inputs((8, 1, 1), (8, 2))
-    rounded, exact = in_blocks(layer, int8=True)(x, chosen), in_blocks(layer)(x, chosen)
+    rounded, exact = in_blocks(layer, rounded=True)(x, chosen), in_blocks(layer)(x, chosen)
     difference = mx.abs(rounded - exact).max() / mx.abs(exact).max()
     assert 0 < difference.item() < 0.05
     dense = experts(None)
-    assert mx.array_equal(in_blocks(dense, int8=True)(x, chosen), in_blocks(dense)(x, chosen))
+    assert mx.array_equal(in_blocks(dense, rounded=True)(x, chosen), in_blocks(dense)(x, chosen))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -37,6 +37,7 @@ X86 = {
     "avxvnni": [*_AVX2, "-mavxvnni"],
     "avx512": _AVX512,
     "avx512vnni": [*_AVX512, "-mavx512vnni"],
+    "avx512bf16": [*_AVX512, "-mavx512vnni", "-mavx512bf16"],
 }
 ARM = {
     "portable": _PORTABLE,

@@ -43,14 +43,18 @@ class FusedEncoderLayer:
         description: of its halves.
         width: D.
         angles: of its heads, or None.
-        int8: whether activations are rounded for products with quantized weights.
+        rounded: whether activations are rounded, as in :class:`InBlocks`.
     """
 
     def __init__(
-        self, description: dict[str, Any], width: int, angles: rope.RoPETables | None, int8: bool
+        self,
+        description: dict[str, Any],
+        width: int,
+        angles: rope.RoPETables | None,
+        rounded: bool,
     ) -> None:
         self._module = kernels.module()
-        self._layers = self._module.make_layers(width, [description], int8, {})
+        self._layers = self._module.make_layers(width, [description], rounded, {})
         self._angles = angles
 
     def __deepcopy__(self, memo: Any) -> None:
@@ -69,32 +73,32 @@ class FusedEncoderLayer:
         return made
 
 
-def fuse(network: Any, int8: bool) -> tuple[int, Counter[str]]:
+def fuse(network: Any, rounded: bool) -> tuple[int, Counter[str]]:
     """Let kernels compute an encoder's layers; returns how many, and why others are not.
 
     Args:
         network: its weights in blocks (``cowmlx.accelerate.linear``) and read; changed in place.
-        int8: whether activations are rounded for products with quantized weights.
+        rounded: whether activations are rounded, as in :class:`InBlocks`.
     """
-    rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.int8]
+    rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.rounded]
     for module in rounding:
-        module.int8 = False  # rounded activations prove nothing
+        module.rounded = False  # rounded activations prove nothing
     fused, reasons = 0, Counter[str]()
     try:
         for layer in network.layers:
             try:
                 stand_in.put(layer, None)
-                stand_in.put(layer, _proved(layer, int8))
+                stand_in.put(layer, _proved(layer, rounded))
                 fused += 1
             except (Unknown, rope.UnsupportedRoPE) as why:
                 reasons[str(why)] += 1
     finally:
         for module in rounding:
-            module.int8 = True
+            module.rounded = True
     return fused, reasons
 
 
-def _proved(layer: Any, int8: bool) -> FusedEncoderLayer:
+def _proved(layer: Any, rounded: bool) -> FusedEncoderLayer:
     """Return a layer as kernels compute it.
 
     Raises:
@@ -106,7 +110,7 @@ def _proved(layer: Any, int8: bool) -> FusedEncoderLayer:
     texts = Texts(_LENGTHS)
     try:
         expected = layer(x, texts)
-        made = FusedEncoderLayer(description, width, angles, int8=False).take(x, texts)
+        made = FusedEncoderLayer(description, width, angles, rounded=False).take(x, texts)
         assert made is not None
         error = mx.abs(made - expected).max() / mx.abs(expected).max()
         same = bool((error < _TOLERANCE).item())
@@ -115,7 +119,7 @@ def _proved(layer: Any, int8: bool) -> FusedEncoderLayer:
         raise Unknown(f"kernels refuse it: {exc}") from exc
     if not same:
         raise Unknown("kernels give other results")
-    return FusedEncoderLayer(description, width, angles, int8)
+    return FusedEncoderLayer(description, width, angles, rounded)
 
 
 def _described(layer: Any) -> tuple[dict[str, Any], int, rope.RoPETables | None]:

@@ -53,33 +53,33 @@ class Report:
         }
 
 
-def fuse(network: Module, make_cache: Callable[[], list[Any]], *, int8: bool = False) -> Report:
+def fuse(network: Module, make_cache: Callable[[], list[Any]], *, rounded: bool = False) -> Report:
     """Let kernels compute the layers of a network that they are proved to compute.
 
     Args:
         network: its weights in blocks (``cowmlx.accelerate.linear``) and read; changed in place.
         make_cache: returns empty caches of its layers.
-        int8: whether activations are rounded for products with quantized weights.
+        rounded: whether activations are rounded, as in :class:`InBlocks`.
 
     Returns:
         what is fused, and why other layers are not.
     """
-    rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.int8]
+    rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.rounded]
     for module in rounding:
-        module.int8 = False  # rounded activations prove nothing
+        module.rounded = False  # rounded activations prove nothing
     decode.offer(network, None, make_cache)
     report = Report()
     try:
-        run, ids = _fuse(network, make_cache, int8, report)
+        run, ids = _fuse(network, make_cache, rounded, report)
     finally:
         for module in rounding:
-            module.int8 = True
+            module.rounded = True
     decode.offer(network, run, make_cache, ids)
     return report
 
 
 def _fuse(
-    network: Module, make_cache: Callable[[], list[Any]], int8: bool, report: Report
+    network: Module, make_cache: Callable[[], list[Any]], rounded: bool, report: Report
 ) -> tuple[Run | None, tuple[int, int]]:
     """Fuse layers; returns the run that is the whole network, if there is one, and tokens."""
     ids = 0, 0
@@ -97,9 +97,9 @@ def _fuse(
             return None, ids
         layers = _layers(blocks, windows, make_cache, report)
         report.fused = sum(layer is not None for layer in layers)
-        _put_layers(blocks, layers, int8)
+        _put_layers(blocks, layers, rounded)
         if all(layer is not None and layer.rest is None for layer in layers):
-            return _put_whole(network, owner, layers, around, ids, int8, report), ids
+            return _put_whole(network, owner, layers, around, ids, rounded, report), ids
         return None, ids
     report.reasons["it has no list of layers with attention"] += 1
     return None, ids
@@ -155,11 +155,11 @@ def _layers(
     return layers
 
 
-def _put_layers(blocks: list[Any], found: list[proof.Fused | None], int8: bool) -> None:
+def _put_layers(blocks: list[Any], found: list[proof.Fused | None], rounded: bool) -> None:
     for block, fused in zip(blocks, found, strict=True):
         if fused is not None:
             width = fused.description["attention"]["query"].columns
-            run = Run(width, [fused.description], int8=int8)
+            run = Run(width, [fused.description], rounded=rounded)
             stand_in.put(block, stand_in.FusedLayer(run, fused.rest))
 
 
@@ -169,7 +169,7 @@ def _put_whole(
     found: list[Any],
     around: trace.Around,
     ids: tuple[int, int],
-    int8: bool,
+    rounded: bool,
     report: Report,
 ) -> Run | None:
     """Let kernels compute all layers with what is around them, if that is known."""
@@ -188,7 +188,7 @@ def _put_whole(
     run = Run(
         width,
         [layer.description for layer in found],
-        int8=int8,
+        rounded=rounded,
         embedding=embedding.matrix(),
         scale=scale,
         norm=norm,

@@ -21,7 +21,7 @@ class Run:
     Args:
         width: H, of activations.
         layers: descriptions, see ``parts.py``, with "angles" (RoPETables or None) and "window".
-        int8: whether activations are rounded for products with quantized weights.
+        rounded: whether activations are rounded, as in :class:`InBlocks`.
         embedding, scale, norm, head: what comes before and behind, where it belongs to the run.
     """
 
@@ -30,7 +30,7 @@ class Run:
         width: int,
         layers: list[dict[str, Any]],
         *,
-        int8: bool = False,
+        rounded: bool = False,
         embedding: Any = None,
         scale: float = 1.0,
         norm: Any = None,
@@ -66,7 +66,7 @@ class Run:
             self._shapes.append(Shape(groups, *dims, window))
             described.append({"attention": half, "mlp": layer.get("mlp")})
         ends = {"embedding": embedding, "scale": scale, "norm": norm, "head": head}
-        self._layers = self._module.make_layers(width, described, int8, ends)
+        self._layers = self._module.make_layers(width, described, rounded, ends)
         self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
 
     def __deepcopy__(self, memo: Any) -> None:

@@ -19,7 +19,7 @@ COWMLX_INLINE bool is_dense(const Matrix& matrix) {
          matrix.format == Format::BFloat16;
 }
 
-/* Formats without an int8 form are computed exactly, even if int8 was requested. */
+/* Formats without an int8 form are computed exactly, even if they are to be rounded. */
 COWMLX_INLINE bool has_int8(const Matrix& matrix) {
   switch (matrix.format) {
 #define ANSWER(NAME, MODE, BITS, GROUP, CODE, ...) \
@@ -48,8 +48,8 @@ struct Sizes {
   }
 };
 
-static inline size_t prepare_size(const Matrix& matrix, int rows, bool int8) {
-  const Sizes sizes(matrix, rows, int8 && has_int8(matrix));
+static inline size_t prepare_size(const Matrix& matrix, int rows, bool rounded) {
+  const Sizes sizes(matrix, rows, rounded && has_int8(matrix));
   return static_cast<size_t>(sizes.values + sizes.scales + sizes.sums + 64);
 }
 
@@ -147,8 +147,8 @@ static inline void prepare_exact(const Matrix& matrix, const float* x, int row, 
 }
 
 static inline void prepare(const Matrix& matrix, const float* x, int64_t stride, int rows,
-                           bool int8, void* scratch, Prepared* out) {
-  int8 = int8 && has_int8(matrix);
+                           bool rounded, void* scratch, Prepared* out) {
+  const bool int8 = rounded && has_int8(matrix);
   const Sizes sizes(matrix, rows, int8);
   char* place = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(scratch) + 63) / 64 * 64);
   auto* scales = reinterpret_cast<float*>(place + sizes.values);

@@ -1,39 +1,19 @@
-/* The table of a set that has instructions for int8 products alone: all else is done by the set
- * whose table COWMLX_BASE names. Included by the file of that set. */
+/* The table of a set that has instructions for int8 products alone. Included by the file of that
+ * set. */
 #pragma once
 
-#include "../table.h"
+#include "base_table.h"
 #include "products.h"
 
 namespace cowmlx::ISA {
 
-/* A function that calls an entry of the other table. A table of such functions is a constant; to
- * copy that table, code of this file would run where a processor may not know its instructions. */
-template <auto ENTRY>
-struct Base;
-
-template <class R, class... A, R (*Table::*ENTRY)(A...)>
-struct Base<ENTRY> {
-  static R function(A... arguments) { return (COWMLX_BASE.*ENTRY)(arguments...); }
-};
-
-template <auto... ENTRIES>
-static constexpr Table with_base(const char* name) {
-  Table table{};
-  ((table.*ENTRIES = Base<ENTRIES>::function), ...);
-  table.name = name;
+static constexpr Table filled(const char* name) {
+  Table table = without_products(name);
   table.prepare_size = prepare_size;
   table.prepare = prepare;
   table.product = product;
   table.row_numbers = row_numbers;
   return table;
-}
-
-static constexpr Table filled(const char* name) {
-  return with_base<&Table::rms_norm, &Table::layer_norm, &Table::add, &Table::gate, &Table::softmax,
-                   &Table::rotate, &Table::store, &Table::load, &Table::quantize,
-                   &Table::attention_size, &Table::attention, &Table::highest, &Table::exponentials,
-                   &Table::threefry, &Table::contenders, &Table::recurrence, &Table::adam>(name);
 }
 
 }  // namespace cowmlx::ISA

@@ -37,7 +37,8 @@ struct Buffers {
     up = arena.take<float>(slab_rows * inner);
     added = arena.take<float>(slab_rows * net.width);
     attention = arena.take<float>(scratch * e.workers);
-    preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()), e.rows, net.int8);
+    preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()), e.rows,
+                      net.rounded);
   }
 };
 
@@ -76,7 +77,7 @@ class Pass {
                 bool together, F&& then) {
     const bool bare = norm.kind == Norm::Kind::None;
     const RowsOf rows{bare ? x(part.begin) : b_.normed, net_.width};
-    b_.preparing.prepare(part, products, count, rows, net_.int8, [&](int row) {
+    b_.preparing.prepare(part, products, count, rows, net_.rounded, [&](int row) {
       if (!bare)
         apply(*e_.table, norm, x(part.begin + row), net_.width,
               b_.normed + int64_t{row} * net_.width);
@@ -174,7 +175,7 @@ class Pass {
   /* x = norm(x + product of rows) */
   void add(const Matrix& matrix, const RowsOf& rows, const Norm& norm, const Slab& part) {
     const Product product{&matrix, b_.added, net_.width};
-    b_.preparing.prepare(part, &product, 1, rows, net_.int8, NOTHING);
+    b_.preparing.prepare(part, &product, 1, rows, net_.rounded, NOTHING);
     b_.preparing.multiply(part, &product, 1, false, NOTHING);
     rowwise(part.rows, [&](int row) {
       float* sum = x(part.begin + row);

@@ -56,9 +56,9 @@ struct Layer {
 };
 
 struct Layers {
-  int32_t width = 0;  /* H */
-  bool int8 = false;  /* activations of products with quantized weights rounded to int8 */
-  Matrix embedding{}; /* rows 0: the step gives activations, not tokens */
+  int32_t width = 0;    /* H */
+  bool rounded = false; /* activations, as Table::prepare() rounds them */
+  Matrix embedding{};   /* rows 0: the step gives activations, not tokens */
   float input_scale = 1;
   std::vector<Layer> layers;
   Norm last;

@@ -19,7 +19,7 @@ size_t block_bytes(const Matrix& matrix) {
 }  // namespace
 
 void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, int rows,
-                        bool int8) {
+                        bool rounded) {
   size_ = 0;
   int parts = 1, part_rows = rows;
   if (rows > PART_ROWS) {
@@ -29,8 +29,7 @@ void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, 
   }
   for (int i = 0; i < count; i++)
     if (matrices[i]->rows)
-      size_ = std::max(size_,
-                       table_.prepare_size(*matrices[i], part_rows, int8_for(*matrices[i], int8)));
+      size_ = std::max(size_, table_.prepare_size(*matrices[i], part_rows, rounded));
   size_ = (size_ + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
   for (auto& scratch : scratch_) scratch = arena.take<char>(size_ * parts);
 }
@@ -45,11 +44,6 @@ Preparing::Kinds Preparing::kinds(const Product* products, int count) {
     of.kind[i] = kind;
   }
   return of;
-}
-
-bool Preparing::int8_for(const Matrix& matrix, bool int8) {
-  return int8 && matrix.format != Format::Float32 && matrix.format != Format::Float16 &&
-         matrix.format != Format::BFloat16;
 }
 
 int Preparing::blocks_per_task(const Slab& slab, const Product* products, int total) {

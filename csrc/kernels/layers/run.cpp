@@ -56,7 +56,7 @@ struct Buffers {
     added = arena.take<float>(slab_rows * net.width);
     attention = arena.take<float>(scratch * step.workers);
     preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()),
-                      static_cast<int>(rows), net.int8);
+                      static_cast<int>(rows), net.rounded);
     preparing_low.reserve(arena, lows.data(), static_cast<int>(lows.size()), static_cast<int>(rows),
                           false);
   }
@@ -128,7 +128,7 @@ class Pass {
 
   /* One product of rows. */
   void multiply(const Slab& part, const Product& product, const RowsOf& rows) {
-    b_.preparing.prepare(part, &product, 1, rows, net_.int8, NOTHING);
+    b_.preparing.prepare(part, &product, 1, rows, net_.rounded, NOTHING);
     b_.preparing.multiply(part, &product, 1, false, NOTHING);
     add_low(part, product, rows);
   }
@@ -139,7 +139,7 @@ class Pass {
                        bool together, F&& then) {
     const bool bare = norm.kind == Norm::Kind::None;
     const RowsOf rows{bare ? x(part.begin) : b_.normed, net_.width};
-    b_.preparing.prepare(part, products, count, rows, net_.int8, [&](int row) {
+    b_.preparing.prepare(part, products, count, rows, net_.rounded, [&](int row) {
       if (!bare)
         apply(*step_.table, norm, x(part.begin + row), net_.width,
               b_.normed + int64_t{row} * net_.width);

@@ -93,12 +93,12 @@ class Preparing {
   explicit Preparing(const Table& table) : table_(table) {}
 
   /* Reserve for the largest slab of `rows` rows and any of these matrices. */
-  void reserve(Arena&, const Matrix* const* matrices, int count, int rows, bool int8);
+  void reserve(Arena&, const Matrix* const* matrices, int count, int rows, bool rounded);
 
   /* Prepare a slab for `count` matrices; `make(row)` writes row `row` of x first, if given. */
   template <class F>
-  void prepare(const Slab& slab, const Product* products, int count, const RowsOf& rows, bool int8,
-               F&& make) {
+  void prepare(const Slab& slab, const Product* products, int count, const RowsOf& rows,
+               bool rounded, F&& make) {
     of_ = kinds(products, count);
     int distinct = 0;
     for (int i = 0; i < count; i++) distinct = std::max(distinct, of_.kind[i] + 1);
@@ -107,8 +107,8 @@ class Preparing {
       for (int row = begin; row < end; row++) make(row);
       for (int kind = 0; kind < distinct; kind++) {
         const Matrix& like = *products[of_.first[kind]].matrix;
-        table_.prepare(like, rows.x + begin * rows.stride, rows.stride, end - begin,
-                       int8_for(like, int8), scratch_[kind] + part * size_, &prepared_[kind][part]);
+        table_.prepare(like, rows.x + begin * rows.stride, rows.stride, end - begin, rounded,
+                       scratch_[kind] + part * size_, &prepared_[kind][part]);
       }
     });
   }
@@ -152,7 +152,6 @@ class Preparing {
     int kind[MOST_MATRICES], first[MOST_MATRICES];
   };
   static Kinds kinds(const Product* products, int count);
-  static bool int8_for(const Matrix&, bool int8);
   static int blocks_per_task(const Slab&, const Product* products, int total);
 
   static constexpr int MOST_PARTS = SLAB_ROWS / PART_ROWS;

@@ -40,7 +40,7 @@ struct Job {
   Experts experts;
   Activations x;
   const int32_t* indices;
-  bool int8;
+  bool rounded;
   int rows;          /* R */
   int32_t* order;    /* (R,) rows by experts */
   int32_t* starts;   /* (E + 1,) */
@@ -86,7 +86,7 @@ struct Job {
     float* own = values + slot * SMALL_ROWS * columns;
     for (int row = 0; row < segment.rows; row++)
       x.read(*table, order[segment.begin + row], 1, own + row * columns);
-    table->prepare(experts.of(segment.expert), own, columns, segment.rows, int8,
+    table->prepare(experts.of(segment.expert), own, columns, segment.rows, rounded,
                    scratch + slot * part, prepared + slot);
   }
 
@@ -134,13 +134,13 @@ struct Job {
 class ExpertsOperation : public Operation {
  public:
   ExpertsOperation(mx::Stream stream, Layout layout, int experts, int rows, bool has_bias,
-                   bool int8)
+                   bool rounded)
       : Operation(stream),
         layout_(layout),
         experts_(experts),
         rows_(rows),
         has_bias_(has_bias),
-        int8_(int8) {}
+        rounded_(rounded) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -158,10 +158,10 @@ class ExpertsOperation : public Operation {
     const auto rows = static_cast<int>(inputs[1].size());
     const int most = rows / SMALL_ROWS + std::min(rows, experts_);
     const int slots = std::min(SLOTS, most), tile = std::min(rows, SMALL_ROWS);
-    const auto size = static_cast<int64_t>(used.prepare_size(experts.of(0), tile, int8_));
+    const auto size = static_cast<int64_t>(used.prepare_size(experts.of(0), tile, rounded_));
     const int64_t part = (size + 63) / 64 * 64, held = int64_t{slots} * SMALL_ROWS;
     encoder.dispatch(
-        Job{&used, experts, Activations(inputs[0]), inputs[1].data<int32_t>(), int8_, rows,
+        Job{&used, experts, Activations(inputs[0]), inputs[1].data<int32_t>(), rounded_, rows,
             temporary<int32_t>(encoder, rows), temporary<int32_t>(encoder, experts_ + 1),
             temporary<Segment>(encoder, most), temporary<float>(encoder, held * layout_.columns),
             temporary<float>(encoder, held * rows_), temporary<char>(encoder, part * slots), part,
@@ -173,13 +173,13 @@ class ExpertsOperation : public Operation {
  private:
   Layout layout_;
   int experts_, rows_;
-  bool has_bias_, int8_;
+  bool has_bias_, rounded_;
 };
 
 mx::array experts(const mx::array& x, const mx::array& indices, const mx::array& weight,
                   const std::optional<mx::array>& scales, const std::optional<mx::array>& biases,
                   const std::optional<mx::array>& bias, int count, int rows,
-                  const std::string& mode, int bits, int group, bool int8) {
+                  const std::string& mode, int bits, int group, bool rounded) {
   const mx::Stream stream = cpu_stream();
   if (x.ndim() < 1 || scalar_of(x, "x") == Scalar::UInt8)
     refuse("x can be float32, float16 or bfloat16, of at least one axis");
@@ -206,7 +206,7 @@ mx::array experts(const mx::array& x, const mx::array& indices, const mx::array&
     inputs.push_back(plain(mx::astype(*bias, mx::float32, stream), stream));
   }
   shape.back() = rows;
-  const bool rounds = int8 && layout.has_scales;
+  const bool rounds = rounded && (layout.has_scales || x.dtype() == mx::bfloat16);
   return mx::array(
       std::move(shape), x.dtype(),
       std::make_shared<ExpertsOperation>(stream, layout, count, rows, bias.has_value(), rounds),
@@ -218,7 +218,7 @@ mx::array experts(const mx::array& x, const mx::array& indices, const mx::array&
 void bind_experts(nb::module_& module) {
   module.def("experts", experts, "x"_a, "indices"_a, "weight"_a, "scales"_a = nb::none(),
              "biases"_a = nb::none(), "bias"_a = nb::none(), nb::kw_only(), "count"_a, "rows"_a,
-             "mode"_a = "dense", "bits"_a = 0, "group"_a = 0, "int8"_a = false,
+             "mode"_a = "dense", "bits"_a = 0, "group"_a = 0, "rounded"_a = false,
              R"(Each row times the transpose of the matrix that its index names.
 
 Args:
@@ -231,7 +231,7 @@ Args:
     bias: (E, N) added to results.
     count: E.
     rows: N.
-    mode, bits, group, int8: as product() takes them.
+    mode, bits, group, rounded: as product() takes them.
 
 Returns:
     (*indices.shape, N) of x's type.)");

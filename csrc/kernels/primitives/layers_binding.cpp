@@ -107,12 +107,12 @@ class Reader {
   HeldLayers& held_;
 };
 
-std::shared_ptr<HeldLayers> make(int width, const nb::list& layers, bool int8,
+std::shared_ptr<HeldLayers> make(int width, const nb::list& layers, bool rounded,
                                  const nb::dict& ends) {
   auto held = std::make_shared<HeldLayers>();
   Reader reader(*held);
   held->layers.width = width;
-  held->layers.int8 = int8;
+  held->layers.rounded = rounded;
   held->layers.embedding = reader.matrix(ends, "embedding");
   if (held->layers.embedding.rows && held->layers.embedding.columns != width)
     refuse("the embedding is of another width than the layers");
@@ -152,13 +152,13 @@ void bind_layers(nb::module_& module) {
       .def_prop_ro("columns", [](const HeldMatrix& held) { return held.matrix().columns; });
   nb::class_<HeldLayers>(module, "Layers", "Decoder layers that are computed as one operation.")
       .def_prop_ro("count", [](const HeldLayers& held) { return held.layers.layers.size(); });
-  module.def("make_layers", make, "width"_a, "layers"_a, "int8"_a, "ends"_a,
+  module.def("make_layers", make, "width"_a, "layers"_a, "rounded"_a, "ends"_a,
              R"(Put layers together.
 
 Args:
     width: of activations.
     layers: for each {"attention": {...}, "mlp": {...} or None}; see the source.
-    int8: round activations to eight bits for products with quantized weights.
+    rounded: round activations as product() does.
     ends: "embedding", "scale", "norm" and "head" of what comes before and behind, where it belongs
         to it.)");
 }

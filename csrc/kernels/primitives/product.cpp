@@ -34,7 +34,7 @@ struct Job {
   const Table* table; /* by which scratch was measured */
   Matrix matrix;
   Activations x;
-  bool int8;
+  bool rounded;
   float* values;      /* (M, K) for activations that are not direct */
   char* scratch;      /* a part for each tile */
   int64_t part;       /* its bytes */
@@ -55,7 +55,7 @@ struct Job {
       x.read(*table, first, rows_of(tile), copy);
       from = copy;
     }
-    table->prepare(matrix, from, x.columns(), rows_of(tile), int8, scratch + tile * part,
+    table->prepare(matrix, from, x.columns(), rows_of(tile), rounded, scratch + tile * part,
                    prepared + tile);
   }
 
@@ -87,8 +87,8 @@ struct Job {
 
 class Product : public Operation {
  public:
-  Product(mx::Stream stream, Layout layout, bool int8)
-      : Operation(stream), layout_(layout), int8_(int8) {}
+  Product(mx::Stream stream, Layout layout, bool rounded)
+      : Operation(stream), layout_(layout), rounded_(rounded) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -98,26 +98,26 @@ class Product : public Operation {
     const Activations x(inputs[0]);
     const Cut cut(matrix, x.rows(), type != Scalar::Float32);
     const Table& used = table();
-    const int64_t size = used.prepare_size(matrix, cut.tile, int8_);
+    const int64_t size = used.prepare_size(matrix, cut.tile, rounded_);
     const int64_t part = (size + 63) / 64 * 64;
     auto* values = x.direct() ? nullptr : temporary<float>(encoder, x.rows() * x.columns());
     auto* scratch = temporary<char>(encoder, part * cut.tiles);
     auto* prepared = temporary<Prepared>(encoder, cut.tiles);
-    encoder.dispatch(
-        Job{&used, matrix, x, int8_, values, scratch, part, prepared, out.data<void>(), type, cut});
+    encoder.dispatch(Job{&used, matrix, x, rounded_, values, scratch, part, prepared,
+                         out.data<void>(), type, cut});
   }
 
   const char* name() const override { return "CowmlxProduct"; }
 
  private:
   Layout layout_;
-  bool int8_;
+  bool rounded_;
 };
 
 mx::array product(const mx::array& x, const mx::array& weight,
                   const std::optional<mx::array>& scales, const std::optional<mx::array>& biases,
                   const std::optional<mx::array>& bias, int rows, const std::string& mode, int bits,
-                  int group, bool int8) {
+                  int group, bool rounded) {
   const mx::Stream stream = cpu_stream();
   if (x.ndim() < 1 || scalar_of(x, "x") == Scalar::UInt8)
     refuse("x can be float32, float16 or bfloat16, of at least one axis");
@@ -129,7 +129,7 @@ mx::array product(const mx::array& x, const mx::array& weight,
            std::to_string(layout.columns));
   mx::Shape shape = x.shape();
   shape.back() = rows;
-  const bool rounds = int8 && layout.has_scales;
+  const bool rounds = rounded && (layout.has_scales || x.dtype() == mx::bfloat16);
   return mx::array(std::move(shape), x.dtype(), std::make_shared<Product>(stream, layout, rounds),
                    std::move(inputs));
 }
@@ -213,7 +213,7 @@ mx::array take(const mx::array& indices, const mx::array& weight,
 void bind_product(nb::module_& module) {
   module.def("product", product, "x"_a, "weight"_a, "scales"_a = nb::none(),
              "biases"_a = nb::none(), "bias"_a = nb::none(), nb::kw_only(), "rows"_a,
-             "mode"_a = "dense", "bits"_a = 0, "group"_a = 0, "int8"_a = false,
+             "mode"_a = "dense", "bits"_a = 0, "group"_a = 0, "rounded"_a = false,
              R"(x times the transpose of a matrix: (..., K) by (N, K) to (..., N) of x's type.
 
 Args:
@@ -226,7 +226,8 @@ Args:
     mode: dense, or a mode of mlx.core.quantize.
     bits: of a quantized number.
     group: numbers that share a scale.
-    int8: round every group of x's numbers to eight bits; dense weights ignore it.)");
+    rounded: round every group of x's numbers to eight bits where weights are quantized, and x of
+        bfloat16 to that type where weights have it and the instruction set multiplies such numbers.)");
   module.def("take", take, "indices"_a, "weight"_a, "scales"_a = nb::none(),
              "biases"_a = nb::none(), nb::kw_only(), "rows"_a, "mode"_a = "dense", "bits"_a = 0,
              "group"_a = 0, "dtype"_a,

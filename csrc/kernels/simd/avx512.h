@@ -184,6 +184,28 @@ COWMLX_INLINE I dot4_wide(I sum, I a, I b) {
 }
 #endif
 
+#ifdef __AVX512BF16__
+/* The order that puts number i of the first half of 32 before number i of the second. */
+COWMLX_INLINE I interleaved() {
+  alignas(64) uint16_t order[32];
+  for (int i = 0; i < 16; i++) {
+    order[2 * i] = static_cast<uint16_t>(i);
+    order[2 * i + 1] = static_cast<uint16_t>(16 + i);
+  }
+  return {_mm512_load_si512(order)};
+}
+COWMLX_INLINE I permute_halves(I order, I a) { return {_mm512_permutexvar_epi16(order.v, a.v)}; }
+/* 16 numbers of 16 bits, and 16 zeros. */
+COWMLX_INLINE I load_half(const uint16_t* p) {
+  return {_mm512_zextsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+/* Adds the products of two bfloat16 in each lane. */
+COWMLX_INLINE F dot2(F sum, I a, I b) {
+  return {
+      _mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+}
+#endif
+
 COWMLX_INLINE void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

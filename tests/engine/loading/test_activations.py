@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from math import dist
+from math import dist, hypot
 
 import mlx.core as mx
 import pytest
@@ -70,6 +70,20 @@ def test_the_default_is_exact_where_weights_are_not_packed(lib, load, folder):
 
 def test_exact_is_exact(lib, load, packed):
     assert lib.info(load(packed, ACTIVATIONS_EXACT))["activations"] == "exact"
+
+
+def test_activations_of_bfloat16_are_rounded_where_a_processor_multiplies_them(
+    lib, load, open_context, tmp_path
+):
+    """To eight bits of precision, as mlx's are."""
+    tiny_models.make(tmp_path, "llama", dtype="bfloat16")
+    default, exact = (load(tmp_path, how) for how in (ACTIVATIONS_DEFAULT, ACTIVATIONS_EXACT))
+    multiplies = kernels.available() and kernels.instruction_set() in kernels.BFLOAT16
+    assert lib.info(default)["activations"] == ("bfloat16" if multiplies else "exact")
+    assert lib.info(exact)["activations"] == "exact"
+    rounded, right = (logits(lib, open_context, model) for model in (default, exact))
+    assert dist(rounded, right) < 0.05 * hypot(*right)
+    assert (rounded != right) == multiplies
 
 
 @rounds

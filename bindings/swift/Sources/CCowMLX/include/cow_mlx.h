@@ -443,10 +443,11 @@ COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
  */
 typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* user_data);
 
-/** How layers with quantized weights treat their inputs before they multiply. */
+/** How layers with weights of 16 bits and fewer treat their inputs before they multiply. */
 enum {
-  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< INT8 for quantized weights with kernels, on a CPU;
-                                        else EXACT */
+  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< INT8 for quantized weights with kernels, on a CPU. Rounded
+                                        to bfloat16, as mlx's are, for weights of this type on a
+                                        CPU that multiplies it (AVX-512 BF16). Else EXACT */
   COW_MLX_ACTIVATIONS_EXACT = 1,   /**< no rounding: results are mlx's up to float rounding */
   COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits: faster, at a loss that is small
                                         beside the loss of 4-bit weights */
@@ -667,7 +668,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  *   images in messages, else the reason; "max_pixels" of an image; the "width" and "height" that
  *   images are resized to; and the "tokens" that an image then takes.
  * - "asleep": whether its weights are on disk since a sleep.
- * - "activations": exact or int8.
+ * - "activations": exact, int8 or bfloat16.
  * - "kernels": the "instruction_set" of the kernels in use, or null; the number of "layers", the
  *   number "fused" into one operation, and whether the "whole" network is; "why_not", a list of
  *   reasons, each with its number of layers. null as long as lazily loaded weights are not read.
