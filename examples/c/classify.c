@@ -12,6 +12,9 @@
 
 enum { RATE = 16000, BEFORE = 64, SAMPLES = 512, STATE = 2 * 128 };
 
+/* Probabilities at which speech begins, and ends. */
+static const float BEGINS = 0.5f, ENDS = 0.35f;
+
 static void check(cow_mlx_status status) {
   if (status == COW_MLX_OK) return;
   fprintf(stderr, "%s: %s\n", cow_mlx_status_name(status), cow_mlx_error_message());
@@ -105,12 +108,11 @@ int main(int argc, char** argv) {
     check(cow_mlx_program_run(network, inputs, 2, outputs, 2, NULL));
     if (inputs[1].array) check(cow_mlx_array_free(inputs[1].array));
     inputs[1] = (cow_mlx_value){outputs[1].array, NULL};
-    /* It begins above a half, and ends below a third. */
-    if (!is_speech && speaks > 0.5f) began = at;
-    if (is_speech && speaks < 0.35f) {
+    if (!is_speech && speaks > BEGINS) began = at;
+    if (is_speech && speaks < ENDS) {
       printf("speech from %.2f to %.2f s\n", (double)began / RATE, (double)at / RATE);
     }
-    is_speech = is_speech ? speaks >= 0.35f : speaks > 0.5f;
+    is_speech = is_speech ? speaks >= ENDS : speaks > BEGINS;
   }
   if (is_speech) printf("speech from %.2f s to the end\n", (double)began / RATE);
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from support import tiny_encoders
+from support import tiny_encoders, voices
 from support.compiler import compile_c, run
 from support.hosts import linked
 from support.paths import CALF, LIBRARY, ROOT
@@ -96,3 +96,15 @@ def test_finetune(in_rust, in_c, tmp_path):
     same(rust, in_c("finetune", CALF, tmp_path / "facts"))
     assert "after: 20 of 20 are right" in rust.stdout
     assert (tmp_path / "facts/adapters.safetensors").read_bytes() == trained
+
+
+@pytest.mark.long  # fetches a network
+def test_classify(in_rust, in_c, tmp_path):
+    sound = voices.write_sound(tmp_path / "sound.wav", voices.two_voices())
+    arguments = ["classify", voices.network(), sound]
+    done = in_rust(*arguments)
+    assert done.stdout.count("speech from") == 2
+    same(done, in_c(*arguments))
+    done = in_rust("classify", *[voices.network()] * 2)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "must have 16,000 samples a second" in done.stderr
