@@ -127,23 +127,14 @@ def _fixed(arguments: argparse.Namespace) -> str | None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """Convert a network to a program as JSON, with its parameters as safetensors beside it."""
-    from cowmlx.folders import safetensors
-    from cowmlx.programs.bounds import MAX_BYTES, finish
-    from cowmlx.programs.importing import ARRAYS, parts_steps
+    from cowmlx.programs.bounds import finish
+    from cowmlx.programs.importing import parts_steps, require_json_ending, save
     from cowmlx.programs.program import Program
 
-    base, ending = os.path.splitext(arguments.out)
-    if ending.lower() != ".json":
-        raise CommandError(f"cannot write {arguments.out}: its name must end with .json")
+    require_json_ending(arguments.out)
     entry, values = finish(parts_steps(arguments.file, _fixed(arguments)))
     program = finish(Program.of_entry_steps(entry, values))
-    text = json.dumps(entry, separators=(",", ":"))
-    if len(text) > MAX_BYTES:
-        raise CommandError(f"the program has {len(text):,} bytes of JSON, of {MAX_BYTES:,} at most")
-    if values:
-        safetensors.save(base + ARRAYS, values)
-    with open(arguments.out, "w", encoding="utf-8") as file:
-        file.write(text)
+    save(entry, values, arguments.out)
     size = sum(array.nbytes for array in values.values())
     write(
         f"{arguments.out}: {len(program.info()['nodes']):,} nodes, {len(values):,} parameters of "

@@ -17,6 +17,8 @@ from support.onnx_models import info, model, saved, weight
 from support.programs import graph, node, value
 from support.signatures import EFORMAT, EINVAL, ENOENT, EUNSUPPORTED
 
+from cowmlx.program import trace
+
 W = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
 B = np.array([1, 2, 3, 4], np.float32)
 
@@ -35,6 +37,25 @@ def refused(programs, path: object, **fixed: object) -> StatusError:
     with pytest.raises(StatusError) as error:
         programs.load(path, fixed or None)
     return error.value
+
+
+def test_a_function_of_python_is_derived_and_run(programs, tmp_path: Path):
+    made = trace(
+        lambda x, w, b: {"y": x @ w + b, "loss": (x @ w + b).mean()},
+        {"x": ("float32", ["rows", 3])},
+        {"w": mx.array(W), "b": mx.array(B)},
+    )
+    made.save(str(tmp_path / "linear.json"))
+    loaded = programs.load(tmp_path / "linear.json")
+    x, y, loss = np.ones((2, 3), np.float32), np.zeros((2, 4), np.float32), np.zeros((), "float32")
+    programs.run(loaded, [x], [y, loss])
+    np.testing.assert_allclose(y, x @ W + B, rtol=1e-6)
+    slope = programs.derive(loaded, gradient={"of": "loss", "with_respect_to": ["b"]})
+    slopes = np.zeros((4,), np.float32)
+    programs.run(slope, [x], [slopes])
+    np.testing.assert_allclose(slopes, np.full(4, 0.25), rtol=1e-6)
+    programs.free(slope)
+    programs.free(loaded)
 
 
 def test_a_run_may_leave_out_the_weights_of_the_file(programs, tmp_path: Path):

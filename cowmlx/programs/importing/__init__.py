@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cowmlx.errors import InvalidArgument, NotFound
@@ -75,6 +77,49 @@ def parts_steps(
             argument="fixed",
         )
     return (yield from _json_steps(path))
+
+
+def require_json_ending(path: str) -> None:
+    """Check the name of a file that a program is written to.
+
+    Raises:
+        InvalidArgument: it does not end with .json.
+    """
+    ending = os.path.splitext(path)[1]
+    if ending.lower() != ".json":
+        raise InvalidArgument(
+            f"cannot write {path}: its name must end with .json",
+            argument="path",
+            value=ending[:16],
+            accepted=".json",
+        )
+
+
+def save(entry: Mapping[str, Any], values: Mapping[str, mx.array], path: str) -> None:
+    """Write a program as JSON, and values of its parameters as safetensors beside it.
+
+    Args:
+        entry: the program as JSON has it.
+        values: by the names of parameters.
+        path: a name that ends with .json.
+
+    Raises:
+        InvalidArgument: it ends otherwise, or the program is larger than programs may be.
+        OSError: a file cannot be written.
+    """
+    from cowmlx.folders import safetensors
+
+    require_json_ending(path)
+    text = json.dumps(entry, separators=(",", ":"))
+    if len(text) > MAX_BYTES:
+        raise InvalidArgument(
+            f"the program has {len(text):,} bytes of JSON, of {MAX_BYTES:,} at most",
+            reason="limit_exceeded",
+        )
+    if values:
+        safetensors.save(os.path.splitext(path)[0] + ARRAYS, dict(values))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _json_steps(path: str) -> Steps[tuple[dict[str, Any], dict[str, mx.array]]]:

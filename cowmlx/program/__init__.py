@@ -1,0 +1,183 @@
+"""Programs of Python functions: a function is called once, and what it computes is noted.
+
+    from cowmlx import program
+
+    def loss(x, y, w):
+        return program.mean((x @ w - y).square())
+
+    made = program.trace(
+        loss,
+        inputs={"x": ("float32", ["rows", 3]), "y": ("float32", ["rows"])},
+        parameters={"w": mx.zeros((3,))},
+    )
+    made.save("loss.json")  # which cow_mlx_program_load() reads
+    print(made.run(x=x, y=y))
+
+Every operation of the table (``cow_mlx_operations_info``) is a function of this module and a method
+of a value: inputs in order, attributes by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.program.control_flow import cond, scan, while_loop
+from cowmlx.program.values import CALLS, Value, apply, constant, graph_value, operation
+from cowmlx.programs import dimensions
+from cowmlx.programs.bounds import finish
+from cowmlx.programs.failure import shown
+from cowmlx.programs.importing import save
+from cowmlx.programs.importing import values as graph_values
+from cowmlx.programs.importing.scope import Book, Scope
+from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.program import Program
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Declared: TypeAlias = tuple[str, Sequence[int | str]]
+    Results: TypeAlias = Value | Sequence[Value] | Mapping[str, Value]
+
+__all__ = ["TracedProgram", "Value", "apply", "cond", "constant", "scan", "trace", "while_loop"]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return operation(name)
+
+
+class TracedProgram:
+    """The program of a function.
+
+    Args:
+        entry: as JSON has it.
+        values: of parameters by their names.
+    """
+
+    def __init__(self, entry: dict[str, Any], values: Mapping[str, mx.array]) -> None:
+        self._entry = entry
+        self._values = dict(values)
+        self.program = finish(Program.of_entry_steps(entry, self._values))
+
+    def json(self) -> str:
+        """Return it as ``cow_mlx_program_create`` takes it; values of parameters are not in it."""
+        return json.dumps(self._entry, separators=(",", ":"))
+
+    def save(self, path: str) -> None:
+        """Write it as JSON, and values of parameters as safetensors beside it.
+
+        Args:
+            path: a name that ends with .json.
+
+        Raises:
+            InvalidArgument: it ends otherwise, or the program has more than 16 MiB of JSON.
+            OSError: it cannot be written.
+        """
+        save(self._entry, self._values, path)
+
+    def run(self, **inputs: Any) -> Any:
+        """Run it in this process; parameters that are left out have their values.
+
+        Args:
+            inputs: arrays by the names of inputs and parameters.
+
+        Returns:
+            the result, or a dict of results by name if there are several.
+        """
+        names = [each.name for each in self.program.inputs]
+        for name in inputs:
+            if name not in names:
+                raise InvalidArgument(
+                    f"run has {shown(name)}, which is no input; inputs are {', '.join(names)}",
+                    reason="unknown_option",
+                    argument=name,
+                    accepted=", ".join(names),
+                )
+        given = []
+        for each in self.program.inputs:
+            array = inputs.get(each.name, each.value)
+            if array is None:
+                raise InvalidArgument(
+                    f"run lacks the input {each.name}", reason="missing", argument=each.name
+                )
+            given.append(array if isinstance(array, mx.array) else mx.array(array))
+        results = self.program.run(given).finish()
+        names = [each.name for each in self.program.outputs]
+        return results[0] if len(results) == 1 else dict(zip(names, results, strict=True))
+
+
+def trace(
+    function: Callable[..., Results],
+    inputs: Mapping[str, Declared],
+    parameters: Mapping[str, mx.array] | None = None,
+) -> TracedProgram:
+    """Call a function once with values in place of arrays, and return it as a program.
+
+    Args:
+        function: takes inputs and parameters by name; returns a value, a list of values, or a dict
+            of them by the names of the results. It must compute with operations of this module.
+        inputs: dtype and shape of each; a dimension is a number from 0, or a text such as ``rows``
+            for one that is known when it is run.
+        parameters: arrays that a training changes, with their first values.
+
+    Raises:
+        OperationError: an operation does not take what it is given.
+        InvalidArgument: a declaration is wrong, or a parameter is not used.
+    """
+    book = Book()
+    scope = Scope(book)
+    values = dict(parameters or {})
+    given = {name: Value(scope.input(name, _spec(name, *inputs[name]))) for name in inputs}
+    for name, array in values.items():
+        spec = Spec(tuple(array.shape), str(array.dtype).removeprefix("mlx.core."))
+        weight = graph_values.Weight(name, spec, functools.partial(_same, array), uses=2)
+        given[name] = Value(scope.parameter(weight))
+    if len(given) != len(inputs) + len(values):
+        raise InvalidArgument("an input and a parameter have one name", reason="conflict")
+    for name, value in given.items():
+        if scope.named(value._value) != name:
+            raise InvalidArgument(f"{shown(name)} is no name of an input")
+    CALLS.graphs.append(scope)
+    try:
+        found = function(**given)
+        if isinstance(found, Mapping):
+            outputs = [(name, graph_value(value)) for name, value in found.items()]
+        elif isinstance(found, list | tuple):
+            outputs = [(f"output_{at}", graph_value(value)) for at, value in enumerate(found)]
+        else:
+            outputs = [("output", graph_value(found))]
+        for name, _ in outputs:
+            book.reserve(name)
+        entry = scope.program(outputs)
+    finally:
+        CALLS.graphs.pop()
+    unused = [name for name in values if name not in book.parameters]
+    if unused:
+        raise InvalidArgument(
+            f"the function does not use the parameter {shown(unused[0])}", argument=unused[0]
+        )
+    return TracedProgram(entry, values)
+
+
+def _spec(name: str, dtype: str, shape: Sequence[int | str]) -> Spec:
+    if dtype not in (*graph_values.NUMPY, "bfloat16"):
+        accepted = ", ".join((*graph_values.NUMPY, "bfloat16"))
+        raise InvalidArgument(
+            f"input {shown(name)} has the dtype {shown(dtype)}, must be one of {accepted}",
+            argument=name,
+            accepted=accepted,
+        )
+    sides = tuple(side if isinstance(side, int) else dimensions.parse(side) for side in shape)
+    dimensions.check_shape(sides)
+    return Spec(sides, dtype)
+
+
+def _same(array: mx.array) -> mx.array:
+    return array

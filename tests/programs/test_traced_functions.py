@@ -1,0 +1,275 @@
+"""Functions of Python become programs that compute what mlx computes."""
+
+from __future__ import annotations
+
+import json
+import operator
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from support.mlxfn_files import load, name_of
+
+from cowmlx import program
+from cowmlx.errors import InvalidArgument
+from cowmlx.programs.operations import ROWS
+from cowmlx.programs.operations.attributes import attributes_of
+from cowmlx.programs.operations.examples import arrays_of
+from cowmlx.programs.operations.row import OperationError
+
+
+def declared(array: mx.array) -> tuple[str, list[int]]:
+    return name_of(array), list(array.shape)
+
+
+def numbers(*shape: int) -> mx.array:
+    return mx.random.normal(shape, key=mx.random.key(sum(shape)))
+
+
+def same(got: mx.array, wanted: mx.array, error: float = 1e-6) -> bool:
+    if (got.dtype, got.shape) != (wanted.dtype, wanted.shape):
+        return False
+    if mx.issubdtype(got.dtype, mx.inexact):
+        return mx.allclose(got, wanted, rtol=error, atol=error, equal_nan=True).item()
+    return mx.array_equal(got, wanted).item()
+
+
+def results_of(made: program.TracedProgram, *inputs: mx.array) -> list[mx.array]:
+    names = [each.name for each in made.program.inputs]
+    found = made.run(**dict(zip(names, inputs, strict=True)))
+    return list(found.values()) if isinstance(found, dict) else [found]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_example_of_an_operation(row):
+    for at, example in enumerate(row.examples):
+        arrays = arrays_of(example)
+        given = {f"i{place}": each for place, each in enumerate(arrays) if each is not None}
+
+        def function(arrays=arrays, example=example, **inputs):
+            values = [inputs.get(f"i{place}") for place in range(len(arrays))]
+            found = program.apply(row.name, *values, **example.attributes)
+            return found if isinstance(found, tuple) else [found]
+
+        made = program.trace(function, {name: declared(each) for name, each in given.items()})
+        wanted = row.compute(row.arranged(arrays), attributes_of(row, example.attributes))
+        got = results_of(made, *given.values())
+        assert len(got) == len(wanted)
+        assert all(map(same, got, wanted)), f"example {at}"
+
+
+OPERATORS = [
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+    *("lt", "le", "gt", "ge", "eq", "ne"),
+]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint8", "complex64"])
+def test_operators_with_values_arrays_and_numbers(name, dtype):
+    """Types are mlx's, also beside a number on either side."""
+    function, kind = getattr(operator, name), getattr(mx, dtype)
+    x = mx.array([1, 2, 3]).astype(kind)
+    others = [mx.array([2, 1, 3]).astype(kind), np.array([2.0, 1.0, 3.0], "float32")]
+    others += [] if name == "matmul" else [2, 0.5, True]
+    for other in others:
+        for turned in (False, True):
+
+            def called(x, other=other, turned=turned):
+                if isinstance(x, mx.array) and isinstance(other, np.ndarray):
+                    other = mx.array(other)
+                if isinstance(x, program.Value) and isinstance(other, mx.array):
+                    other = program.constant(other)
+                return function(other, x) if turned else function(x, other)
+
+            try:
+                with mx.stream(mx.cpu):
+                    wanted = called(x)
+                    mx.eval(wanted)
+            except (ValueError, TypeError):
+                continue  # mlx has none
+            if not isinstance(wanted, mx.array):
+                continue
+            try:
+                made = program.trace(lambda x, called=called: called(x), {"x": (dtype, [3])})
+            except OperationError as error:  # the table has fewer types than mlx
+                assert "cannot" in str(error) or "must be" in str(error), error
+                continue
+            assert same(made.run(x=x), wanted), (other, turned)
+
+
+def test_signs_and_methods():
+    x = mx.array([[1.5, -2.0], [-0.5, 4.0]])
+    made = program.trace(
+        lambda x, n: [-x, abs(x), ~n, x.T, x.sum(axis=1), x.reshape(shape=[-1]), program.exp(x)],
+        {"x": declared(x), "n": ("int32", [2])},
+    )
+    n = mx.array([3, -4])
+    wanted = [-x, mx.abs(x), mx.bitwise_invert(n), x.T, x.sum(1), x.reshape(-1), mx.exp(x)]
+    assert all(map(same, made.run(x=x, n=n).values(), wanted))
+
+
+INDICES = [
+    0, -1, slice(1, 3), slice(None, None, -1), slice(-1, 0, -2), slice(3, None), Ellipsis, None,
+    (0, 1), (slice(None), 2), (..., -1), (None, 0, None), (1, ..., None), (slice(None), None, -3),
+    (slice(1, None, 2), slice(None, None, -2), 0), (..., slice(0, 1), 2), [2, 0],
+    np.array([[1], [3]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_an_index_chooses_what_numpy_s_chooses(index):
+    x = np.arange(60, dtype="float32").reshape(4, 3, 5)
+    made = program.trace(lambda x: x[index], {"x": ("float32", [4, 3, 5])})
+    assert np.array_equal(np.array(made.run(x=x)), x[index])
+
+
+@pytest.mark.parametrize("index", [0, -2, (slice(None), 1), (..., None), (2, 0), [0, 2]], ids=str)
+def test_an_index_into_rows_that_a_run_counts(index):
+    x = np.arange(12, dtype="float32").reshape(4, 3)
+    made = program.trace(lambda x: x[index], {"x": ("float32", ["rows", 3])})
+    assert np.array_equal(np.array(made.run(x=x)), x[index])
+
+
+def test_a_network_its_gradient_and_its_files(tmp_path):
+    """Weights are parameters; the file is what the library loads."""
+    mx.random.seed(1)
+    first, last = nn.Linear(4, 8), nn.Linear(8, 3)
+    weights = {"w1": first.weight, "b1": first.bias, "w2": last.weight, "b2": last.bias}
+
+    def loss(x, y, w1, b1, w2, b2):
+        logits = program.gelu(x @ w1.T + b1) @ w2.T + b2
+        return {"loss": program.cross_entropy(logits, y).mean(), "logits": logits}
+
+    made = program.trace(loss, {"x": ("float32", ["rows", 4]), "y": ("int32", ["rows"])}, weights)
+    x, y = numbers(5, 4), mx.array([0, 2, 1, 1, 0])
+    logits = last(nn.gelu(first(x)))
+    wanted = nn.losses.cross_entropy(logits, y, reduction="mean")
+    found = made.run(x=x, y=y)
+    assert same(found["loss"], wanted, 1e-5) and same(found["logits"], logits, 1e-5)
+    with pytest.raises(InvalidArgument, match=r"must end with \.json"):
+        made.save(str(tmp_path / "network.txt"))
+    made.save(str(tmp_path / "network.json"))
+    loaded = load(tmp_path / "network.json")
+    assert [each.name for each in loaded.inputs] == ["x", "y", *weights]
+    gradient = loaded.derive(
+        json.dumps({"gradient": {"of": "loss", "with_respect_to": ["w1", "b2"], "value": False}})
+    )
+    slopes = gradient.run([x, y, *weights.values()]).finish()
+
+    def of_mlx(w1, b2):
+        hidden = nn.gelu(x @ w1.T + first.bias)
+        return nn.losses.cross_entropy(hidden @ last.weight.T + b2, y, reduction="mean")
+
+    assert all(map(same, slopes, mx.grad(of_mlx, (0, 1))(first.weight, last.bias), [1e-5] * 2))
+
+
+def test_control_flow_reads_values_around_it():
+    def function(n, x):
+        twice = x * 2
+        grown = program.while_loop(lambda at, t: at < n, lambda at, t: [at + 1, t * twice], [0, x])
+        chosen = program.cond(n > 2, lambda: [x + twice, n], lambda: [x - twice, n * 0])
+        nested = program.scan(
+            lambda total, row: [
+                total + program.cond(row > 0, lambda: row * twice, lambda: -row),
+                total * n.astype(dtype="float32"),
+            ],
+            [program.zeros(shape=[], dtype="float32")],
+            [program.stack(x, -x, x)],
+        )
+        return [*grown, *chosen, *nested]
+
+    made = program.trace(function, {"n": ("int32", []), "x": ("float32", [])})
+    found = [each.tolist() for each in made.run(n=3, x=mx.array(1.5)).values()]
+    assert found == [3, 40.5, 4.5, 3, 10.5, [0.0, 13.5, 18.0]]
+    assert [each.tolist() for each in made.run(n=1, x=mx.array(1.5)).values()][2:4] == [-1.5, 0]
+
+
+def test_arrays_that_are_captured_are_constants():
+    table = mx.array([[1.0, 2.0], [3.0, 4.0]]).astype(mx.bfloat16)
+    made = program.trace(
+        lambda x: x @ table.astype(mx.float32) + np.array([1, 2], "float32"),
+        {"x": ("float32", [2])},
+    )
+    assert made.run(x=[1.0, 1.0]).tolist() == [5.0, 8.0]
+    assert program.trace(lambda x: x + table, {"x": ("bfloat16", [2])}).run(
+        x=mx.array([1.0, 1.0], mx.bfloat16)
+    ).tolist() == [[2.0, 3.0], [4.0, 5.0]]
+
+
+X = {"x": ("float32", [3])}
+
+
+def test_a_value_is_known_in_its_function_alone():
+    kept = []
+    program.trace(lambda x: kept.append(x + 1) or x, X)
+
+    def leaves(x):
+        program.cond(x[0] > 0, lambda: kept.append(x * 2) or x, lambda: x)
+        return kept[-1] + 1
+
+    for function in (lambda x: x + kept[0], leaves):
+        with pytest.raises(InvalidArgument, match="outside of the function that computes it"):
+            program.trace(function, X)
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters", "said"),
+    [
+        (lambda x, w: x, {"w": mx.zeros((3,))}, "does not use the parameter 'w'"),
+        (lambda x: x, {"x": mx.zeros((3,))}, "have one name"),
+        (lambda x: x + np.zeros((600, 600), "float32"), {}, "make larger arrays parameters"),
+        (lambda x: x + np.array(["a"]), {}, "is no constant"),
+        (lambda x: x[3], {}, "an index has 3 for axis 0 of 3"),
+        (lambda x: x[0, 0], {}, "an index has 2 axes, the value has 1"),
+        (lambda x: x["a"], {}, "an index has 'a'"),
+        (lambda x: x.reshape(shape=[2]), {}, "reshape"),
+        (lambda x: x.softmax(axes=0), {}, "has no attribute 'axes'"),
+        (lambda x: program.cond(x[0] > 0, lambda: x, lambda: x[0]), {}, "cond has functions that"),
+        (
+            lambda x: program.while_loop(lambda t: t[0] < 3, lambda t: t > 0, [x]),
+            {},
+            "while_loop has functions that give bool",
+        ),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(function, parameters, said):
+    with pytest.raises(InvalidArgument, match=said):
+        program.trace(function, X, parameters)
+    with pytest.raises(InvalidArgument, match="outside of a function that is traced"):
+        program.apply("add", 1, 2)  # nothing is left of it
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "said"),
+    [("float", [3], "must be one of bool"), ("float32", ["2 rows"], "is no dimension")],
+)
+def test_wrong_declarations_are_refused(dtype, shape, said):
+    with pytest.raises(InvalidArgument, match=said):
+        program.trace(lambda x: x, {"x": (dtype, shape)})
+
+
+def test_values_have_no_elements():
+    def branches(x):
+        return x if x[0] > 0 else -x
+
+    def takes_apart(x):
+        a, _, _ = x
+        return a
+
+    for function in (branches, takes_apart):
+        with pytest.raises(TypeError, match="has no elements before a run"):
+            program.trace(function, X)
+    with pytest.raises(AttributeError, match="frobnicate"):
+        program.trace(lambda x: x.frobnicate(), X)
+    with pytest.raises(AttributeError, match="frobnicate"):
+        program.frobnicate  # noqa: B018
+
+
+def test_runs_name_what_they_lack():
+    made = program.trace(lambda x: x, X)
+    with pytest.raises(InvalidArgument, match="lacks the input x"):
+        made.run()
+    with pytest.raises(InvalidArgument, match="run has 'y', which is no input; inputs are x"):
+        made.run(x=[1.0, 2.0, 3.0], y=1)
