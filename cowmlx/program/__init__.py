@@ -28,7 +28,7 @@ import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
 from cowmlx.program.control_flow import cond, scan, while_loop
-from cowmlx.program.values import CALLS, Value, apply, constant, graph_value, operation
+from cowmlx.program.values import Value, apply, called, constant, graph_value, operation
 from cowmlx.programs import dimensions
 from cowmlx.programs.bounds import finish
 from cowmlx.programs.failure import shown
@@ -144,8 +144,7 @@ def trace(
     for name, value in given.items():
         if scope.named(value._value) != name:
             raise InvalidArgument(f"{shown(name)} is no name of an input")
-    CALLS.graphs.append(scope)
-    try:
+    with called(scope):
         found = function(**given)
         if isinstance(found, Mapping):
             outputs = [(name, graph_value(value)) for name, value in found.items()]
@@ -153,11 +152,9 @@ def trace(
             outputs = [(f"output_{at}", graph_value(value)) for at, value in enumerate(found)]
         else:
             outputs = [("output", graph_value(found))]
-        for name, _ in outputs:
-            book.reserve(name)
-        entry = scope.program(outputs)
-    finally:
-        CALLS.graphs.pop()
+    for name, _ in outputs:
+        book.reserve(name)
+    entry = scope.program(outputs)
     unused = [name for name in values if name not in book.parameters]
     if unused:
         raise InvalidArgument(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.program.values import CALLS, Value, graph_value
+from cowmlx.program.values import Value, called, graph_of_call, graph_value
 from cowmlx.programs.bounds import MAX_ITERATIONS
 from cowmlx.programs.importing import values as graph_values
 from cowmlx.programs.importing.operators.recurrent import finish_body
@@ -22,7 +22,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
         then: called where it is true.
         otherwise: gives results of the same dtypes and shapes.
     """
-    scope = CALLS.graphs[-1]
+    scope = graph_of_call()
     inner = [Scope(scope.book, scope) for _ in range(2)]
     found = [_called(each, part) for each, part in zip((then, otherwise), inner, strict=True)]
     _require_alike("cond", *found)
@@ -52,7 +52,7 @@ def scan(body: Callable[..., Any], carries: Sequence[Any], sequences: Sequence[A
     Returns:
         the last carries, then the results of all steps, behind each other.
     """
-    scope = CALLS.graphs[-1]
+    scope = graph_of_call()
     states, rows = (
         [graph_value(each) for each in carries],
         [graph_value(each) for each in sequences],
@@ -88,7 +88,7 @@ def while_loop(
     Returns:
         the last carries.
     """
-    scope = CALLS.graphs[-1]
+    scope = graph_of_call()
     states = [graph_value(each) for each in carries]
     inner = [Scope(scope.book, scope) for _ in range(2)]
     own = [
@@ -119,13 +119,10 @@ def _called(
     function: Callable[..., Any], scope: Scope, inputs: Sequence[graph_values.Value] = ()
 ) -> list[graph_values.Value]:
     """Return the results of a function in a separate graph."""
-    CALLS.graphs.append(scope)
-    try:
+    with called(scope):
         found = function(*map(Value, inputs))
         results = found if isinstance(found, list | tuple) else [found]
         return [scope.local(graph_value(each)) for each in results]
-    finally:
-        CALLS.graphs.pop()
 
 
 def _given(results: Sequence[graph_values.Value]) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import mlx.core as mx
@@ -20,15 +21,8 @@ from cowmlx.programs.operations.row import OperationError
 from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.operations.slicing import END
 
-
-class _Calls(threading.local):
-    """The graphs of the functions that a thread calls now, the innermost last."""
-
-    def __init__(self) -> None:
-        self.graphs: list[Scope] = []
-
-
-CALLS = _Calls()
+CALLS: ContextVar[tuple[Scope, ...]] = ContextVar("calls", default=())
+"""The graphs of the functions that are called now, the innermost last."""
 _OPERATORS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
     "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
@@ -104,6 +98,21 @@ def _add_operators() -> None:
 _add_operators()
 
 
+def graph_of_call() -> Scope:
+    """Return the graph of the function that is called now."""
+    return CALLS.get()[-1]
+
+
+@contextmanager
+def called(scope: Scope) -> Iterator[None]:
+    """Let a function that is called now compute in a graph."""
+    token = CALLS.set((*CALLS.get(), scope))
+    try:
+        yield
+    finally:
+        CALLS.reset(token)
+
+
 def apply(op: str, *inputs: Any, **attributes: Any) -> Any:
     """Apply an operation of the table.
 
@@ -119,7 +128,7 @@ def apply(op: str, *inputs: Any, **attributes: Any) -> Any:
     Raises:
         OperationError: it does not take these.
     """
-    if not CALLS.graphs:
+    if not CALLS.get():
         raise InvalidArgument(f"{op} is applied outside of a function that is traced")
     row = operations.find(op)
     flat: list[Any] = []
@@ -127,7 +136,7 @@ def apply(op: str, *inputs: Any, **attributes: Any) -> Any:
         flat += each if isinstance(each, list | tuple) else [each]
     dtypes = [_own(each).dtype for each in flat if not _is_number(each) and each is not None]
     given = [None if each is None else graph_value(each, dtypes) for each in flat]
-    results = CALLS.graphs[-1].several(row.name, *given, **attributes)
+    results = graph_of_call().several(row.name, *given, **attributes)
     if len(row.outputs) == 1 and not row.outputs_vary:
         return Value(results[0])
     return tuple(map(Value, results))
@@ -161,7 +170,7 @@ def _is_number(given: Any) -> bool:
 
 def _is_around(scope: Scope) -> bool:
     """Whether a graph is that of the function that is called now, or one around it."""
-    own: Scope | None = CALLS.graphs[-1]
+    own: Scope | None = graph_of_call()
     while own is not None and own is not scope:
         own = own.parent
     return own is not None
@@ -183,7 +192,7 @@ def _own(given: Any) -> graph_values.Value:
             f"{MAX_CONSTANT:,} at most; make larger arrays parameters",
             value=f"{array.dtype}{list(array.shape)}",
         )
-    return CALLS.graphs[-1].constant(array)
+    return graph_of_call().constant(array)
 
 
 def graph_value(given: Any, dtypes: Sequence[str] = ()) -> graph_values.Value:
@@ -199,7 +208,7 @@ def graph_value(given: Any, dtypes: Sequence[str] = ()) -> graph_values.Value:
         dtype = kinds[0] if kinds else "float32"
     else:
         dtype = next((each for each in (*kinds, *dtypes) if each != "bool"), "int32")
-    return CALLS.graphs[-1].constant(np.array(given), dtype)
+    return graph_of_call().constant(np.array(given), dtype)
 
 
 def _chosen(value: Value, index: tuple[Any, ...]) -> Any:

@@ -29,6 +29,7 @@ FLOORS = {
         ["models"],
         ["vision"],
         ["machines"],
+        ["program"],
         ["programs"],
         ["accelerate"],
         ["text", "networks"],
