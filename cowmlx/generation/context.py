@@ -279,9 +279,9 @@ class Context:
     def _leave(self, *, settled: bool = False) -> None:
         """Give the stream back, whatever becomes of the computations on it."""
         self.used_at = perf_counter()
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            self._places.exit(self, stream, settled)
+        if self._stream is not None:
+            self._places.exit(self, self._stream, settled)
+            self._stream = None  # if there was no memory to leave, the lane's next turn tries again
 
     # ---------------------------------------------------------------- Beginning
 

@@ -49,20 +49,27 @@ class Lanes:
         Raises:
             OutOfMemory: a stream's thread cannot be started; nothing has changed.
         """
-        stream = self._streams.take()
+        stream, stream_of_lane, lane = self._streams.take(), None, None
         try:
             model, kv, priority = context.model, context.params.kv, context.priority
             key = model.weights_version, kv.key, priority < 0
-            if key not in self._lanes:
+            lane = self._lanes.get(key)
+            if lane is None:
                 kind = _kind(model)
                 stream_of_lane = self._streams.take()
-                self._lanes[key] = kind(model, kv, priority, stream_of_lane, self.has_room)
-            lane = self._lanes[key]
+                lane = kind(model, kv, priority, stream_of_lane, self.has_room)
             self._scheduler.add(lane)
             self._of[context] = lane
             lane.contexts.append(context)
+            self._lanes[key] = lane
         except BaseException:
             self._of.pop(context, None)
+            if lane is not None and context in lane.contexts:
+                lane.contexts.remove(context)
+            if stream_of_lane is not None:
+                if lane is not None:
+                    self._scheduler.remove(lane)
+                self._streams.give_back(stream_of_lane)
             self._streams.give_back(stream)
             raise
         return stream
@@ -74,22 +81,22 @@ class Lanes:
             context: whose it is.
             stream: its stream.
             settled: whether all that was computed there has succeeded.
+
+        Raises:
+            MemoryError: nothing has changed.
         """
         lane = self._of[context]
         # All that may find no memory comes first. Not by its key: the weights may have another
         # version by now.
         others = {key: own for key, own in self._lanes.items() if own is not lane}
-        if settled:
-            self._streams.note_settled(stream)
-        self._streams.give_back(stream)
         del self._of[context]
         lane.contexts.remove(context)
+        self._streams.give_back(stream, settled)
         if lane.finished:
             self._lanes = others
             self._scheduler.remove(lane)
-            if settled:  # with the layers that were in the batch
-                self._streams.note_settled(lane.stream)
-            self._streams.give_back(lane.stream)
+            # With the layers that were in the batch.
+            self._streams.give_back(lane.stream, settled)
 
     def note_spoiled(self, context: Context) -> None:
         """Note that a step of a context's batch was not computed; its generation has the error."""

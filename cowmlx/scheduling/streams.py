@@ -54,14 +54,27 @@ def clear_error(stream: mx.Stream | mx.ThreadLocalStream) -> None:
         return
 
 
+class _Pooled:
+    """A stream of the pool. To give it back takes no memory.
+
+    Attributes:
+        is_free: whether it has no owner.
+        is_settled: whether it is known to have no error.
+    """
+
+    __slots__ = ("is_free", "is_settled", "stream")
+
+    def __init__(self, stream: mx.Stream) -> None:
+        self.stream = stream
+        self.is_free = self.is_settled = False
+
+
 class StreamPool:
     """Lends the streams of one device, each to one owner."""
 
     def __init__(self, device: mx.Device) -> None:
         self.device = device
-        self._free: list[mx.Stream] = []
-        self._all: list[mx.Stream] = []
-        self._settled: list[mx.Stream] = []  # free, and known to have no error
+        self._all: list[_Pooled] = []
         self._unstarted: mx.Stream | None = None
 
     def take(self) -> mx.Stream:
@@ -70,13 +83,12 @@ class StreamPool:
         Raises:
             OutOfMemory: its thread cannot be started, or the device has no more.
         """
-        if self._free:
-            stream = self._free.pop()
-            if stream in self._settled:
-                self._settled.remove(stream)
-            else:
-                clear_error(stream)
-            return stream
+        for pooled in self._all:
+            if pooled.is_free:
+                if not pooled.is_settled:
+                    clear_error(pooled.stream)
+                pooled.is_free = pooled.is_settled = False
+                return pooled.stream
         if self.device.type == mx.gpu and len(self._all) >= MOST_STREAMS:
             raise _too_many(f"{MOST_STREAMS} are in use", limit=MOST_STREAMS)
         try:
@@ -87,23 +99,28 @@ class StreamPool:
             if _NO_QUEUE not in str(error):
                 raise
             raise _too_many(str(error)) from error
+        self._all.append(_Pooled(stream))
         self._unstarted = None
-        self._all.append(stream)
         return stream
 
     def synchronize(self) -> None:
         """Wait for all streams, whether their computations fail or not."""
-        streams: list[mx.Stream | mx.ThreadLocalStream] = [*self._all, *BRANCHES.started]
+        streams: list[mx.Stream | mx.ThreadLocalStream] = [pooled.stream for pooled in self._all]
+        streams += BRANCHES.started
         for stream in streams:
             clear_error(stream)
 
-    def note_settled(self, stream: mx.Stream) -> None:
-        """Note that all computations of a stream, which is given back next, have succeeded."""
-        self._settled.append(stream)
+    def give_back(self, stream: mx.Stream, settled: bool = False) -> None:
+        """Take a stream back; its computations finish before later ones.
 
-    def give_back(self, stream: mx.Stream) -> None:
-        """Take a stream back; its computations finish before later ones."""
-        self._free.append(stream)
+        Args:
+            stream: one that was taken.
+            settled: whether all that was computed on it has succeeded.
+        """
+        for pooled in self._all:
+            if pooled.stream == stream:
+                pooled.is_settled = settled
+                pooled.is_free = True
 
 
 def _too_many(why: str, limit: int | None = None) -> OutOfMemory:

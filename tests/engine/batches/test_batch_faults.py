@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import mlx.core as mx
@@ -295,6 +296,63 @@ def test_a_lane_ends_with_its_contexts(engine, model):
     assert (own.contexts, own._batch.rows.all, own._batch.arrays) == ([], [], [])
     assert not engine.runtime.lanes._lanes
     assert not engine.step()
+
+
+class Scarce(dict):
+    """Lanes that there is no memory to look through, a few times."""
+
+    left = 3
+
+    def items(self):
+        if self.left:
+            self.left -= 1
+            raise MemoryError
+        return super().items()
+
+
+def all_are_free(engine):
+    streams = engine.runtime.streams._all
+    return bool(streams) and all(pooled.is_free for pooled in streams)
+
+
+def test_freed_contexts_that_find_no_memory_to_leave_their_lane_leave_later(engine, model):
+    """The lane alone knows them, and with it their model."""
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
+    for number, context in enumerate(contexts):
+        begin(engine, context, number)
+    read(engine, contexts, 3)
+    lanes = engine.runtime.lanes
+    lanes._lanes = scarce = Scarce(lanes._lanes)
+    for context in contexts:
+        with suppress(MemoryError):
+            engine.context_free(context)
+    for _ in range(20):
+        with suppress(MemoryError):
+            engine.step()
+    assert not scarce.left
+    assert not lanes._lanes
+    assert all_are_free(engine)
+    assert not engine.step()
+
+
+@pytest.mark.parametrize("refused", ["add", "lane"])
+def test_a_lane_that_finds_no_memory_is_forgotten(engine, model, monkeypatch, refused):
+    context, lanes = engine.context_create(model, CONTEXT), engine.runtime.lanes
+
+    def refuse(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        if refused == "add":
+            patch.setattr(engine.runtime.scheduler, "add", refuse)
+        else:
+            patch.setattr("cowmlx.scheduling.lanes.Lane", refuse)
+        with pytest.raises(MemoryError):
+            begin(engine, context, 0)
+        assert not lanes._lanes
+        assert all_are_free(engine)
+    begin(engine, context, 0)
+    assert read(engine, [context])[0] == alone(engine, model)[:1]
 
 
 # ------------------------------------------------------------- Changes of mind, through the ABI

@@ -93,9 +93,9 @@ def test_no_stream_is_lost_with_a_generation_that_cannot_begin(engine, model, mo
         taken.append(1)
         return type(streams).take(streams)
 
-    def give_back(stream):
+    def give_back(stream, *more):
         taken.pop()
-        type(streams).give_back(streams, stream)
+        type(streams).give_back(streams, stream, *more)
 
     def fail(*arguments):
         raise RuntimeError("broken")
