@@ -11,15 +11,17 @@ defmodule CowMLX.Case do
 
   @doc "The model, loaded once."
   def model do
-    case :persistent_term.get({__MODULE__, :model}, nil) do
-      nil ->
-        model = CowMLX.Model.load!(System.fetch_env!("COWMLX_TEST_MODEL"))
-        :persistent_term.put({__MODULE__, :model}, model)
-        model
+    # Tests that run at once ask for one and the same.
+    :persistent_term.get({__MODULE__, :model}, nil) ||
+      :global.trans({__MODULE__, self()}, fn ->
+        :persistent_term.get({__MODULE__, :model}, nil) || load()
+      end)
+  end
 
-      model ->
-        model
-    end
+  defp load do
+    model = CowMLX.Model.load!(System.fetch_env!("COWMLX_TEST_MODEL"))
+    :persistent_term.put({__MODULE__, :model}, model)
+    model
   end
 
   @doc "A question that the model answers with `3 + 4 = 7.`"
