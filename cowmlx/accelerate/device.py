@@ -59,13 +59,6 @@ def is_quantized(network: Module) -> bool:
     return any("scales" in module for module in modules_of(network))
 
 
-def is_half(network: Module) -> bool:
-    """Whether a network has matrices of 16 bits and none that are quantized."""
-    import mlx.core as mx
-
-    return not is_quantized(network) and not _types(network).isdisjoint((mx.float16, mx.bfloat16))
-
-
 def _types(network: Module) -> set[mx.Dtype]:
     """Return the types of a network's matrices."""
     from cowmlx.folders.weights import flatten
@@ -168,10 +161,12 @@ def form_for(net: Module, activations: int) -> Form:
             argument="activations",
             value=activations,
         )
+    types = set() if quantized else _types(net)
     rounded = not why_not and activations != constants.ACTIVATIONS_EXACT
     if rounded and not quantized:
-        rounded = kernels.instruction_set() in kernels.BFLOAT16 and mx.bfloat16 in _types(net)
-    return Form(on_cpu, quantized, half=is_half(net), why_not=why_not, rounded=rounded)
+        rounded = mx.bfloat16 in types and kernels.instruction_set() in kernels.BFLOAT16
+    half = not types.isdisjoint((mx.float16, mx.bfloat16))
+    return Form(on_cpu, quantized, half, why_not, rounded)
 
 
 def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) -> dict[str, Any]:

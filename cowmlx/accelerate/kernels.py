@@ -21,7 +21,7 @@ SETTING = "COWMLX_KERNELS"
 OFF = "off"
 NAMES = ("portable", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512bf16", "neon", "i8mm", OFF)
 BFLOAT16 = ("avx512bf16",)
-"""Those that multiply numbers of bfloat16."""
+"""Names of the sets that multiply numbers of bfloat16."""
 _MODULE = "cowmlx.accelerate._kernels"
 # Written by the build where it made no kernels.
 _ABSENT = os.path.join(os.path.dirname(__file__), "..", "lib", "kernels-absent.txt")

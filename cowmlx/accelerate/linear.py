@@ -121,7 +121,7 @@ def replace(
 
     Args:
         network: changed in place.
-        rounded: round activations, to eight bits for quantized weights, to bfloat16 for such ones.
+        rounded: round activations, as :class:`InBlocks` says.
         sources: where weights lie that are not read yet, if that is known.
 
     Returns:

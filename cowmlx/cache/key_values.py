@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import mlx.core as mx
 
 from cowmlx.errors import Unsupported
@@ -210,7 +212,7 @@ def _empty(part: mx.array) -> mx.array:
 _PARTS = 3  # packed numbers, scales and biases
 
 
-class PackedRows(KVRows):
+class PackedRows(KVRows, ABC):
     """Keys and values, each as packed numbers, scales and biases in separate buffers.
 
     Attributes:
@@ -242,11 +244,11 @@ class PackedRows(KVRows):
 
     # For both kinds.
 
-    def _packing_of(self, layer: Any) -> tuple[int, int]:
-        raise NotImplementedError
+    @abstractmethod
+    def _packing_of(self, layer: Any) -> tuple[int, int]: ...
 
-    def _new_layer(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _new_layer(self) -> Any: ...
 
 
 class QuantizedRows(PackedRows):

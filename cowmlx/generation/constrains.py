@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Self
@@ -9,7 +11,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 
-class Constrains:
+class Constrains(ABC):
     """Follows the tokens of one generation, and says which ones may come next.
 
     A sample is taken before the token in front of it is known, unless :attr:`waits`. If that
@@ -27,22 +29,22 @@ class Constrains:
         """Whether the next token depends on this, so that the one before must be known."""
         return True
 
+    @abstractmethod
     def allowed(self) -> mx.array | None:
         """Return (V,) bool which tokens may come next; None: all."""
-        raise NotImplementedError
 
+    @abstractmethod
     def allows(self, token: int) -> bool:
         """Whether a token may come next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def accept(self, token: int) -> bool:
         """Take the next token; true if the output is complete and nothing may follow.
 
         Raises:
             InvalidArgument: the grammar became too complex here.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def fork(self) -> Self:
         """Return a copy that follows other tokens from here on."""
-        raise NotImplementedError

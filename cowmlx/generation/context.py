@@ -281,7 +281,7 @@ class Context:
         self.used_at = perf_counter()
         if self._stream is not None:
             self._places.exit(self, self._stream, settled)
-            self._stream = None  # if there was no memory to leave, the lane's next turn tries again
+            self._stream = None  # behind exit(): if that fails, the lane's next turn tries again
 
     # ---------------------------------------------------------------- Beginning
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from math import inf
 from time import perf_counter
@@ -42,7 +43,7 @@ class Phase(Enum):
     ENDED = "makes no more tokens; some may wait in the outbox"
 
 
-class Handover:
+class Handover(ABC):
     """What is asked of a :class:`Generation`, and what it has given. Its state is set there."""
 
     params: GenerationParams
@@ -64,13 +65,13 @@ class Handover:
     _outlet: Outlet
     _sequence: Sequence
 
+    @abstractmethod
     def cancel(self, finish: int = constants.FINISH_CANCELED, *, discard: bool = False) -> None:
         """End now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_answer(self) -> None:
         """Sample from logits that the host's function has changed; it may cancel."""
-        raise NotImplementedError
 
     # ----------------------------------------------------------------- State
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -24,19 +25,19 @@ _COPIES = 4  # of logits that are in memory at once: in float32, normalized, sor
 _FLOAT = 4
 
 
-class Reading:
+class Reading(ABC):
     """What is read from the logits behind given tokens.
 
     Position ``i`` is behind token ``i``; -1 is behind the tokens before the given ones.
     """
 
+    @abstractmethod
     def wants(self, position: int) -> bool:
         """Whether the logits at a position are read."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, positions: list[int], logits: mx.array) -> list[mx.array]:
         """Read logits (N, V) at wanted positions, lazily; return what is to be evaluated."""
-        raise NotImplementedError
 
 
 class LogProbs(Reading):

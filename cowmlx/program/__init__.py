@@ -1,4 +1,4 @@
-"""Programs of Python functions: a function is called once, and what it computes is noted.
+"""Programs of Python functions: trace() calls a function once, and notes its operations.
 
     from cowmlx import program
 
@@ -13,8 +13,8 @@
     made.save("loss.json")  # which cow_mlx_program_load() reads
     print(made.run(x=x, y=y))
 
-Every operation of the table (``cow_mlx_operations_info``) is a function of this module and a method
-of a value: inputs in order, attributes by name.
+Each operation of the table (``cow_mlx_operations_info``) is a function of this module and a method
+of values. It takes inputs in order, and attributes by name.
 """
 
 from __future__ import annotations
@@ -121,15 +121,17 @@ def trace(
     """Call a function once with values in place of arrays, and return it as a program.
 
     Args:
-        function: takes inputs and parameters by name; returns a value, a list of values, or a dict
-            of them by the names of the results. It must compute with operations of this module.
+        function: takes inputs and parameters by name. It returns a value, a list of values, or a
+            dict of values by the names of the results, and computes with operations of this module
+            alone.
         inputs: dtype and shape of each; a dimension is a number from 0, or a text such as ``rows``
             for one that is known when it is run.
         parameters: arrays that a training changes, with their first values.
 
     Raises:
         OperationError: an operation does not take what it is given.
-        InvalidArgument: a declaration is wrong, or a parameter is not used.
+        InvalidArgument: a declaration is wrong, a parameter is not used, or a result has the name
+            of an input.
     """
     book = Book()
     scope = Scope(book)
@@ -153,6 +155,14 @@ def trace(
         else:
             outputs = [("output", graph_value(found))]
     for name, _ in outputs:
+        if name in given:
+            raise InvalidArgument(
+                f"the result {shown(name)} has the name of an input; results need other names",
+                reason="conflict",
+                argument=name,
+            )
+        if name in book.taken:
+            _rename(scope, name, [value for _, value in outputs])
         book.reserve(name)
     entry = scope.program(outputs)
     unused = [name for name in values if name not in book.parameters]
@@ -161,6 +171,15 @@ def trace(
             f"the function does not use the parameter {shown(unused[0])}", argument=unused[0]
         )
     return TracedProgram(entry, values)
+
+
+def _rename(scope: Scope, name: str, results: Sequence[graph_values.Value]) -> None:
+    """Give a value with the name of a result another one."""
+    other = scope.book.name(name)
+    scope.rename(name, other)
+    for value in results:
+        if value.name == name:
+            value.name = other
 
 
 def _spec(name: str, dtype: str, shape: Sequence[int | str]) -> Spec:

@@ -9,66 +9,53 @@ from cowmlx.errors import InvalidArgument
 from cowmlx.program.values import Value, called, graph_of_call, graph_value
 from cowmlx.programs.bounds import MAX_ITERATIONS
 from cowmlx.programs.importing import values as graph_values
-from cowmlx.programs.importing.operators.recurrent import finish_body
+from cowmlx.programs.importing.control_graphs import Part, branched, looped, stepped
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.operations.row import Spec
 
 
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]) -> Any:
-    """Return what one of two functions gives, without inputs; they may read values around them.
+    """Call one of two functions. They have no arguments, and may read values around them.
 
     Args:
-        predicate: a bool.
-        then: called where it is true.
-        otherwise: gives results of the same dtypes and shapes.
+        predicate: a bool without dimensions.
+        then: the function for true.
+        otherwise: the function for false. Its results have the same dtypes and shapes.
+
+    Returns:
+        the result of the function, or a tuple of its results.
+
+    Raises:
+        InvalidArgument: the functions give results of different dtypes or shapes.
     """
-    scope = graph_of_call()
-    inner = [Scope(scope.book, scope) for _ in range(2)]
-    found = [_called(each, part) for each, part in zip((then, otherwise), inner, strict=True)]
-    _require_alike("cond", *found)
-    outer: dict[int, graph_values.Value] = {}
-    for part, results in zip(inner, found, strict=True):
-        for result in results:
-            part.named(result)
-        outer |= {key: pair[0] for key, pair in part.captured.items()}
-    names = [
-        part.function(name, [part.local(value) for value in outer.values()], results)
-        for name, part, results in zip(("then", "else"), inner, found, strict=True)
-    ]
-    given = [scope.reshape(graph_value(predicate), []), *outer.values()]
-    attributes = {"then": names[0], "else": names[1]}
-    return _given(scope.controlled("cond", given, attributes, [each.spec for each in found[0]]))
+    branches = [_part(function) for function in (then, otherwise)]
+    _require_alike("cond", branches[0].results, branches[1].results)
+    return _given(branched(graph_of_call(), graph_value(predicate), *branches))
 
 
 def scan(body: Callable[..., Any], carries: Sequence[Any], sequences: Sequence[Any]) -> Any:
-    """Run a function over the first axis of sequences.
+    """Call a function for each element of sequences, along their first axis.
 
     Args:
-        body: takes the carries, then an element of each sequence; returns the next carries, then
+        body: takes the carries, then an element of each sequence. It returns the next carries, then
             results of the step.
-        carries: values that go from step to step; dtypes and shapes stay.
-        sequences: values of one length.
+        carries: values that a step hands to the next one. Their dtypes and shapes stay.
+        sequences: values of one length; one at least.
 
     Returns:
-        the last carries, then the results of all steps, behind each other.
+        the last carries, then the results of all steps, stacked along a new first axis.
+
+    Raises:
+        InvalidArgument: there is no sequence, or one without an axis; or the body changes the dtype
+            or the shape of a carry.
     """
-    scope = graph_of_call()
-    states, rows = (
-        [graph_value(each) for each in carries],
-        [graph_value(each) for each in sequences],
-    )
-    inner = Scope(scope.book, scope)
-    own = [inner.input(f"carry{at}", each.spec) for at, each in enumerate(states)]
-    for at, each in enumerate(rows):
-        own.append(inner.input(f"element{at}", Spec(each.shape[1:], each.dtype)))
-    results = _called(body, inner, own)
-    _require_alike("scan", states, results[: len(states)])
-    name, captured = finish_body(inner, "step", own, results)
-    specs = [each.spec for each in states]
-    length = rows[0].shape[0]
-    specs += [Spec((length, *each.shape), each.dtype) for each in results[len(states) :]]
-    attributes = {"body": name, "carries": len(states), "sequences": len(rows)}
-    return _given(scope.controlled("scan", [*states, *rows, *captured], attributes, specs))
+    states, rows = _values(carries), _values(sequences)
+    if not rows or not all(row.shape for row in rows):
+        raise InvalidArgument("scan needs one sequence at least, each with an axis for the steps")
+    elements = [Spec(row.shape[1:], row.dtype) for row in rows]
+    part = _part(body, [*(state.spec for state in states), *elements])
+    _require_alike("scan", states, part.results[: len(states)])
+    return _given(stepped(graph_of_call(), states, rows, part))
 
 
 def while_loop(
@@ -77,52 +64,42 @@ def while_loop(
     carries: Sequence[Any],
     max_iterations: int = MAX_ITERATIONS,
 ) -> Any:
-    """Run a function on its own results while a condition holds.
+    """Call a function with its own results while a condition holds.
 
     Args:
-        condition: takes the carries, returns a bool.
-        body: takes the carries, returns the next ones, of the same dtypes and shapes.
-        carries: the first ones.
-        max_iterations: rounds at most.
+        condition: takes the carries, and returns a bool without dimensions.
+        body: takes the carries, and returns the next ones, of the same dtypes and shapes.
+        carries: the first ones; one at least.
+        max_iterations: the most rounds. A run that needs more fails.
 
     Returns:
-        the last carries.
+        the last carry, or a tuple of them.
+
+    Raises:
+        InvalidArgument: there is no carry, or the body changes the dtype or the shape of one.
     """
-    scope = graph_of_call()
-    states = [graph_value(each) for each in carries]
-    inner = [Scope(scope.book, scope) for _ in range(2)]
-    own = [
-        [each.input(f"carry{at}", state.spec) for at, state in enumerate(states)] for each in inner
-    ]
-    found = [
-        _called(function, each, given)
-        for function, each, given in zip((condition, body), inner, own, strict=True)
-    ]
-    _require_alike("while_loop", states, found[1])
-    outer: dict[int, graph_values.Value] = {}
-    for each, results in zip(inner, found, strict=True):
-        for result in results:
-            each.named(result)
-        outer |= {key: pair[0] for key, pair in each.captured.items()}
-    test, turn = ([each.local(value) for value in outer.values()] for each in inner)
-    attributes = {
-        "condition": inner[0].function("goes_on", [*own[0], *test], found[0]),
-        "body": inner[1].function("round", [*own[1], *turn], [*found[1], *turn]),
-        "max_iterations": max_iterations,
-    }
-    given = [*states, *outer.values()]
-    results = scope.controlled("while", given, attributes, [each.spec for each in given])
-    return _given(results[: len(states)])
+    states = _values(carries)
+    if not states:
+        raise InvalidArgument("while_loop needs one carry at least")
+    specs = [state.spec for state in states]
+    test, turn = _part(condition, specs), _part(body, specs)
+    _require_alike("while_loop", states, turn.results)
+    return _given(looped(graph_of_call(), states, test, turn, max_iterations))
 
 
-def _called(
-    function: Callable[..., Any], scope: Scope, inputs: Sequence[graph_values.Value] = ()
-) -> list[graph_values.Value]:
-    """Return the results of a function in a separate graph."""
+def _values(given: Sequence[Any]) -> list[graph_values.Value]:
+    return [graph_value(each) for each in given]
+
+
+def _part(function: Callable[..., Any], specs: Sequence[Spec] = ()) -> Part:
+    """Call a function in a separate graph, whose inputs have these specs."""
+    outer = graph_of_call()
+    scope = Scope(outer.book, outer)
+    inputs = [scope.input(f"input{at}", spec) for at, spec in enumerate(specs)]
     with called(scope):
         found = function(*map(Value, inputs))
         results = found if isinstance(found, list | tuple) else [found]
-        return [scope.local(graph_value(each)) for each in results]
+        return Part(scope, inputs, [scope.local(graph_value(each)) for each in results])
 
 
 def _given(results: Sequence[graph_values.Value]) -> Any:
@@ -130,11 +107,12 @@ def _given(results: Sequence[graph_values.Value]) -> Any:
 
 
 def _require_alike(
-    what: str, wanted: Sequence[graph_values.Value], found: Sequence[graph_values.Value]
+    operation: str, wanted: Sequence[graph_values.Value], found: Sequence[graph_values.Value]
 ) -> None:
-    both = [", ".join(str(each.spec) for each in each_of) for each_of in (wanted, found)]
-    if both[0] != both[1]:
+    specs, others = ([str(value.spec) for value in values] for values in (wanted, found))
+    if specs != others:
         raise InvalidArgument(
-            f"{what} has functions that give {both[1] or 'nothing'}, must be {both[0]}",
-            accepted=both[0],
+            f"{operation}: a function returns {', '.join(others) or 'nothing'}, must return "
+            f"{', '.join(specs) or 'nothing'}",
+            accepted=", ".join(specs),
         )

@@ -99,8 +99,15 @@ _add_operators()
 
 
 def graph_of_call() -> Scope:
-    """Return the graph of the function that is called now."""
-    return CALLS.get()[-1]
+    """Return the graph of the function that is called now.
+
+    Raises:
+        InvalidArgument: no function is traced.
+    """
+    calls = CALLS.get()
+    if not calls:
+        raise InvalidArgument("operations of cowmlx.program work in a function that trace() calls")
+    return calls[-1]
 
 
 @contextmanager
@@ -118,32 +125,38 @@ def apply(op: str, *inputs: Any, **attributes: Any) -> Any:
 
     Args:
         op: its name, or an alias.
-        inputs: values, arrays, numbers, or None for an optional one that is left out. Numbers take
-            the dtype of the values beside them, as mlx's do.
-        attributes: as the table has them.
+        inputs: values, arrays, lists of numbers, numbers, or None for an optional input without a
+            value. Arrays and lists become constants with mlx's dtypes. A number takes the dtype of
+            the values beside it, as in mlx. Operations of any number of inputs take a list, too.
+        attributes: their names and kinds are the table's.
 
     Returns:
-        a value, or a tuple of them if the operation has several results.
+        a value, or a tuple of values if the operation has several results.
 
     Raises:
-        OperationError: it does not take these.
+        OperationError: the operation does not take these inputs or attributes.
+        InvalidArgument: an input is no value, array or number; or no function is traced.
     """
-    if not CALLS.get():
-        raise InvalidArgument(f"{op} is applied outside of a function that is traced")
-    row = operations.find(op)
-    flat: list[Any] = []
-    for each in inputs:
-        flat += each if isinstance(each, list | tuple) else [each]
-    dtypes = [_own(each).dtype for each in flat if not _is_number(each) and each is not None]
-    given = [None if each is None else graph_value(each, dtypes) for each in flat]
-    results = graph_of_call().several(row.name, *given, **attributes)
+    scope, row = graph_of_call(), operations.find(op)
+    if row.inputs and row.inputs[-1].variadic and len(inputs) == 1 and _is_list(inputs[0]):
+        (inputs,) = inputs
+    whole = [None if each is None or _is_number(each) else graph_value(each) for each in inputs]
+    dtypes = [value.dtype for value in whole if value is not None]
+    given = [
+        graph_value(each, dtypes) if _is_number(each) else value
+        for each, value in zip(inputs, whole, strict=True)
+    ]
+    results = scope.several(row.name, *given, **attributes)
     if len(row.outputs) == 1 and not row.outputs_vary:
         return Value(results[0])
     return tuple(map(Value, results))
 
 
 def constant(array: Any) -> Value:
-    """Return an array as a value. Left of an operator, an array of mlx must be one: mlx refuses it.
+    """Return an array, or a list of numbers, as a value.
+
+    An array of mlx on the left of an operator must be converted so: its own operators do not know
+    values.
 
     Raises:
         InvalidArgument: it has more than 262,144 elements, or they are no numbers.
@@ -164,6 +177,10 @@ def operation(name: str) -> Callable[..., Any]:
     return functools.partial(apply, name)
 
 
+def _is_list(given: Any) -> bool:
+    return isinstance(given, list | tuple)
+
+
 def _is_number(given: Any) -> bool:
     return isinstance(given, bool | int | float | complex)
 
@@ -176,29 +193,38 @@ def _is_around(scope: Scope) -> bool:
     return own is not None
 
 
-def _own(given: Any) -> graph_values.Value:
-    """Return a value of the graph: a value's own, or a constant."""
+def _whole(given: Any) -> graph_values.Value:
+    """Return a value of the graph for a value, or a constant for an array."""
     if isinstance(given, Value):
         value = given._value
         if value.known is None and not _is_around(value.scope):
             raise InvalidArgument(f"{given!r} is used outside of the function that computes it")
         return value
-    if isinstance(given, mx.array):
-        given = graph_values.to_numpy(given)
-    array = np.asarray(given)
-    if array.dtype.name not in (*graph_values.NUMPY, "bfloat16") or array.size > MAX_CONSTANT:
+    try:
+        array = given if isinstance(given, mx.array) else mx.array(given)
+    except (RuntimeError, TypeError, ValueError):
         raise InvalidArgument(
-            f"{array.dtype}{list(array.shape)} is no constant: it must be numbers, "
-            f"{MAX_CONSTANT:,} at most; make larger arrays parameters",
-            value=f"{array.dtype}{list(array.shape)}",
+            f"{shown(given)} is no value, array or number", value=shown(given)
+        ) from None
+    if array.size > MAX_CONSTANT:
+        raise InvalidArgument(
+            f"a constant has {array.size:,} elements, {MAX_CONSTANT:,} at most; make larger arrays "
+            "parameters",
+            value=array.size,
+            limit=MAX_CONSTANT,
         )
-    return graph_of_call().constant(array)
+    return graph_of_call().constant(graph_values.to_numpy(array))
 
 
 def graph_value(given: Any, dtypes: Sequence[str] = ()) -> graph_values.Value:
-    """Return a value of the graph; a number's dtype follows from those beside it."""
+    """Return a value of the graph.
+
+    Args:
+        given: a value, an array, a list of numbers, or a number.
+        dtypes: of the values beside a number, which decide its dtype.
+    """
     if not _is_number(given):
-        return _own(given)
+        return _whole(given)
     kinds = [each for each in dtypes if each in FLOATS or each == "complex64"]
     if isinstance(given, bool):
         dtype = "bool"
@@ -212,9 +238,12 @@ def graph_value(given: Any, dtypes: Sequence[str] = ()) -> graph_values.Value:
 
 
 def _chosen(value: Value, index: tuple[Any, ...]) -> Any:
-    """Return what numpy's index chooses: numbers, slices, None, ..., and one array of indices."""
+    """Return the elements that numpy's index chooses.
+
+    The index has numbers, slices, None and ``...``, or is one array of indices.
+    """
     if len(index) == 1 and isinstance(index[0], Value | mx.array | np.ndarray | list):
-        return apply("take", value, _index(index[0]), axis=0)
+        return apply("take", value, index[0], axis=0)
     plain = [part for part in index if part is not None]
     if plain.count(Ellipsis) == 0:
         index, plain = (*index, Ellipsis), [*plain, Ellipsis]
@@ -226,7 +255,7 @@ def _chosen(value: Value, index: tuple[Any, ...]) -> Any:
     strides: list[int] = []
     dropped: list[int] = []
     added: list[int] = []
-    taken: list[tuple[int, int]] = []  # of axes whose length a run says
+    taken: list[tuple[int, int]] = []  # axes of named length: a slice needs a number
     for part in index:
         if part is None:
             added.append(len(starts) - len(dropped) + len(added))
@@ -238,11 +267,11 @@ def _chosen(value: Value, index: tuple[Any, ...]) -> Any:
         elif isinstance(part, int) and not isinstance(part, bool):
             axis = len(starts)
             dropped.append(axis)
-            whole = isinstance(value.shape[axis : axis + 1] and value.shape[axis], str)
-            if whole:
+            has_name = axis < value.ndim and isinstance(value.shape[axis], str)
+            if has_name:
                 taken.append((axis, part))
-            starts.append(0 if whole else part)
-            stops.append(END if whole or part == -1 else part + 1)
+            starts.append(0 if has_name else part)
+            stops.append(END if has_name or part == -1 else part + 1)
             strides.append(1)
         else:
             raise InvalidArgument(
@@ -251,26 +280,18 @@ def _chosen(value: Value, index: tuple[Any, ...]) -> Any:
             )
     if len(starts) != value.ndim:
         raise InvalidArgument(f"an index has {len(starts)} axes, the value has {value.ndim}")
-    _check_places(value, index, dropped, starts)
-    if any((a, b, c) != (0, END, 1) for a, b, c in zip(starts, stops, strides, strict=True)):
-        value = apply("slice", value, start=starts, stop=stops, strides=strides)
-    for axis, place in taken:
-        value = apply("take", value, np.array([place], "int32"), axis=axis)
-    if dropped:
-        value = apply("squeeze", value, axis=dropped)
-    for axis in added:
-        value = apply("expand_dims", value, axis=axis)
-    return value
-
-
-def _check_places(value: Value, index: Any, dropped: list[int], starts: list[Any]) -> None:
     for axis in dropped:
         side = value.shape[axis]
         if isinstance(side, int) and not -side <= starts[axis] < side:
             raise InvalidArgument(
                 f"an index has {starts[axis]} for axis {axis} of {side}", value=starts[axis]
             )
-
-
-def _index(given: Any) -> Any:
-    return given if isinstance(given, Value | mx.array) else np.asarray(given, "int32")
+    if any((a, b, c) != (0, END, 1) for a, b, c in zip(starts, stops, strides, strict=True)):
+        value = apply("slice", value, start=starts, stop=stops, strides=strides)
+    for axis, place in taken:
+        value = apply("take", value, [place], axis=axis)
+    if dropped:
+        value = apply("squeeze", value, axis=dropped)
+    for axis in added:
+        value = apply("expand_dims", value, axis=axis)
+    return value

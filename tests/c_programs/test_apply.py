@@ -264,7 +264,7 @@ def test_a_generation_goes_on_while_an_array_is_computed(arrays, lib, operation)
     """Few operations, each of which takes long."""
     model = lib.load(CALF)
     context = lib.context(model)
-    count, side = {"svd": (6, 300), "qr": (12, 400)}[operation]
+    count, side = {"svd": (24, 300), "qr": (48, 400)}[operation]
     last = chained(arrays, operation, count, side)
     lib.begin(context, lib.tokenize(model, "Once upon a time"), max_tokens=256, temperature=0)
     lib.next(context)

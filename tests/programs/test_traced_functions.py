@@ -198,6 +198,37 @@ def test_arrays_that_are_captured_are_constants():
     ).tolist() == [[2.0, 3.0], [4.0, 5.0]]
 
 
+def test_arrays_and_lists_have_mlx_s_dtypes():
+    given = [np.ones(3), np.ones(3, "float16"), [1, 2, 3], [0.5, 1, 2], [True, False, True]]
+    made = program.trace(lambda x: [x + each for each in given], {"x": ("bfloat16", [3])})
+    x = mx.array([1, 2, 3], mx.bfloat16)
+    wanted = [x + mx.array(each) for each in given]
+    assert all(map(same, made.run(x=x).values(), wanted))
+    made = program.trace(lambda x: [x.take([2, 0]), program.stack([x, x])], {"x": ("int32", [3])})
+    assert made.run(x=[5, 6, 7])["output_0"].tolist() == [7, 5]
+
+
+def test_results_may_have_the_names_of_operations():
+    """Values of these names get others, also where control flow reads them."""
+
+    def function(x, y):
+        total = x + y
+        chosen = program.cond(x[0] > 0, lambda: total * 2, lambda: total)
+        parts = program.split(chosen, indices_or_sections=3)
+        return {"add": x * y, "multiply": total, "cond": parts[1], "constant": chosen, "split": x}
+
+    made = program.trace(function, {"x": ("float32", [3]), "y": ("float32", [3])})
+    x, y = mx.array([1.0, 2.0, 3.0]), mx.array([4.0, 5.0, 6.0])
+    found = {name: each.tolist() for name, each in made.run(x=x, y=y).items()}
+    assert found == {
+        "add": [4, 10, 18],
+        "multiply": [5, 7, 9],
+        "cond": [14],
+        "constant": [10, 14, 18],
+        "split": [1, 2, 3],
+    }
+
+
 X = {"x": ("float32", [3])}
 
 
@@ -220,25 +251,40 @@ def test_a_value_is_known_in_its_function_alone():
         (lambda x, w: x, {"w": mx.zeros((3,))}, "does not use the parameter 'w'"),
         (lambda x: x, {"x": mx.zeros((3,))}, "have one name"),
         (lambda x: x + np.zeros((600, 600), "float32"), {}, "make larger arrays parameters"),
-        (lambda x: x + np.array(["a"]), {}, "is no constant"),
+        (lambda x: x + np.array(["a"]), {}, "is no value, array or number"),
+        (lambda x: x + None, {}, "add"),
+        (lambda x: {"y": x, "x": x * 2}, {}, "the result 'x' has the name of an input"),
+        (lambda x: [x, "text"], {}, "'text' is no value, array or number"),
+        (lambda x: [], {}, "outputs is empty"),
+        (lambda x: program.scan(lambda c: c, [x], []), {}, "scan needs one sequence at least"),
+        (lambda x: program.scan(lambda c, e: c, [x], [x[0]]), {}, "each with an axis"),
+        (lambda x: program.scan(lambda c, e: c + x, [x[0]], [x]), {}, "scan: a function returns"),
+        (
+            lambda x: program.while_loop(lambda: True, lambda: [], []),
+            {},
+            "needs one carry at least",
+        ),
+        (lambda x: program.while_loop(lambda t: t, lambda t: t, [x]), {}, r"must be bool\(\)"),
+        (lambda x: program.cond(x > 0, lambda: x, lambda: x), {}, r"must be bool\(\)"),
         (lambda x: x[3], {}, "an index has 3 for axis 0 of 3"),
         (lambda x: x[0, 0], {}, "an index has 2 axes, the value has 1"),
         (lambda x: x["a"], {}, "an index has 'a'"),
         (lambda x: x.reshape(shape=[2]), {}, "reshape"),
         (lambda x: x.softmax(axes=0), {}, "has no attribute 'axes'"),
-        (lambda x: program.cond(x[0] > 0, lambda: x, lambda: x[0]), {}, "cond has functions that"),
+        (lambda x: program.cond(x[0] > 0, lambda: x, lambda: x[0]), {}, "cond: a function returns"),
         (
             lambda x: program.while_loop(lambda t: t[0] < 3, lambda t: t > 0, [x]),
             {},
-            "while_loop has functions that give bool",
+            "while_loop: a function returns bool",
         ),
     ],
 )
 def test_what_cannot_be_traced_is_refused(function, parameters, said):
     with pytest.raises(InvalidArgument, match=said):
         program.trace(function, X, parameters)
-    with pytest.raises(InvalidArgument, match="outside of a function that is traced"):
-        program.apply("add", 1, 2)  # nothing is left of it
+    for outside in (lambda: program.add(1, 2), lambda: program.cond(True, lambda: 1, lambda: 2)):
+        with pytest.raises(InvalidArgument, match=r"in a function that trace\(\) calls"):
+            outside()
 
 
 @pytest.mark.parametrize(

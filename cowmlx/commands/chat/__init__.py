@@ -225,7 +225,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--tools", metavar="FILE", help=f"{text}; default: none")
     text = "a LoRA or DoRA adapter for the model; default: none"
     option("--adapter", metavar="FOLDER", help=text)
-    text = "precision of products with quantized weights on a CPU; default: int8 where it pays"
+    text = "whether products on a CPU round activations; default: to int8 or bfloat16 where it pays"
     option("--activations", choices=("exact", "int8"), help=text)
     text = "quantize the weights while they are read; default: as the folder has them"
     option("--quantize-bits", type=int, choices=(2, 3, 4, 5, 6, 8), help=text)

@@ -66,6 +66,8 @@ def parts_steps(
         try:
             importer = importlib.import_module(f"{__name__}.{IMPORTERS[ending]}")
         except ModuleNotFoundError as error:
+            if error.name != "numpy":
+                raise
             raise missing(f"{ending} files", "numpy", error) from error
         imported = yield from importer.load_steps(path, given)
         return imported.entry, (yield from imported.arrays_steps())

@@ -437,6 +437,16 @@ class Scope:
             **written,
         }
 
+    def rename(self, old: str, new: str) -> None:
+        """Give a value that is computed here, or a constant, another name."""
+        for node in self._nodes:
+            if node.get("name") == old:
+                node["name"] = new
+            for names in (node.get("outputs", []), node["inputs"]):
+                names[:] = [new if each == old else each for each in names]
+        if old in self._constants:
+            self._constants[new] = self._constants.pop(old)
+
     def _copied(self, name: str, value: Value) -> Value:
         """Return a value under the name of a result, which has it alone."""
         node = next((n for n in self._nodes if n.get("name") == value.name), None)
@@ -444,10 +454,9 @@ class Scope:
             copied = self._added("contiguous", [self.named(value)], {}, [value.spec])[0]
             node, value = self._nodes[-1], copied
         if self.book.claim(name):
-            old = value.name
-            node["name"] = value.name = name
-            for other in self._nodes:
-                other["inputs"] = [name if each == old else each for each in other["inputs"]]
+            assert value.name is not None
+            self.rename(value.name, name)
+            value.name = name
         assert value.name is not None
         self._results.add(value.name)
         return value
@@ -482,8 +491,3 @@ def _sides(spec: Spec) -> list[int | str]:
 
 def _declared(value: Value) -> dict[str, Any]:
     return {"name": value.name, "dtype": value.dtype, "shape": _sides(value.spec)}
-
-
-def text_of(value: Value) -> str:
-    """Return a value for messages."""
-    return f"{shown(value.name or 'a constant')} of {value.spec}"

@@ -8,8 +8,8 @@
 
 namespace cowmlx::ISA {
 
-/* Whether activations are rounded: rows stand as in Prepared::x, in pairs of numbers; the last pair
- * of an odd number of columns ends with 0. */
+/* Whether activations are rounded. Their rows stand beside each other as in Prepared::x, pair by
+ * pair of numbers. The last pair of an odd number of columns ends with 0. */
 COWMLX_INLINE bool in_pairs(const Matrix& matrix, bool rounded) {
   return rounded && matrix.format == Format::BFloat16;
 }
@@ -64,7 +64,7 @@ static void pairs_tile(const Matrix& matrix, const uint32_t* x, int64_t run, int
   const auto add = [&](int64_t k, bool both) __attribute__((always_inline)) {
     I weight[B];
     for (int b = 0; b < B; b++) weight[b] = weight_pairs(w + b * next + 2 * k * LANES, order, both);
-    ask_for<B>(w, k * WORD, AHEAD, columns * WORD / 2);
+    ask_for<B>(w, k * WORD, AHEAD, columns * WORD / 2); /* prompts read weights from memory, too */
     for (int m = 0; m < M; m++) {
       const I value = broadcast(at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = dot2(total[m][b], weight[b], value);

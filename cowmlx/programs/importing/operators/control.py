@@ -9,8 +9,8 @@ import numpy as np
 from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.bounds import MAX_ITERATIONS
 from cowmlx.programs.dimensions import compare
+from cowmlx.programs.importing.control_graphs import Part, branched, looped, stepped
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
-from cowmlx.programs.importing.operators.recurrent import finish_body
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value, is_symbolic
 from cowmlx.programs.operations.row import Spec
@@ -63,22 +63,9 @@ def _if(node: OnnxNode) -> list[Value]:
             raise Unsupported(
                 f"its branches give {then.spec} and {other.spec}, must be of one dtype and shape"
             )
-    outer: dict[int, Value] = {}
-    for scope, values in zip(scopes, results, strict=True):
-        for value in values:
-            scope.named(value)
-        outer |= {key: pair[0] for key, pair in scope.captured.items()}
-    names = []
-    for name, scope, values in zip(("then", "else"), scopes, results, strict=True):
-        inputs = [scope.local(value) for value in outer.values()]
-        names.append(scope.function(name, inputs, values))
     predicate = node.scope.reshape(node.input(), [])
-    return node.scope.controlled(
-        "cond",
-        [predicate, *outer.values()],
-        {"then": names[0], "else": names[1]},
-        [value.spec for value in results[0]],
-    )
+    parts = [Part(scope, (), values) for scope, values in zip(scopes, results, strict=True)]
+    return branched(node.scope, predicate, *parts)
 
 
 @converts("Loop")
@@ -154,16 +141,8 @@ def _counted(node: OnnxNode, body: Any, count: int, carries: list[Value]) -> lis
         return None
     results = results[1:]
     require_alike(results, carries)
-    name, captured = finish_body(inner, "round", [*own, step], results)
     steps = node.scope.apply("iota", shape=[count], dtype="int64")
-    specs = [value.spec for value in carries]
-    specs += [Spec((count, *value.shape), value.dtype) for value in results[len(carries) :]]
-    return node.scope.controlled(
-        "scan",
-        [*carries, steps, *captured],
-        {"body": name, "carries": len(carries), "sequences": 1},
-        specs,
-    )
+    return stepped(node.scope, carries, [steps], Part(inner, [*own, step], results))
 
 
 def require_alike(results: list[Value], carries: list[Value]) -> None:
@@ -200,22 +179,8 @@ def _while(node: OnnxNode, body: Any, count: int | None, carries: list[Value]) -
     held = [test.input(f"state{at}", value.spec) for at, value in enumerate(state)]
     below = test.apply("less", held[0], bound)
     answer = test.apply("logical_and", held[1], below)
-    for value in outputs:
-        inner.named(value)
-    test.named(answer)
-    outer = {**{k: p[0] for k, p in inner.captured.items()}}
-    outer |= {k: p[0] for k, p in test.captured.items()}
-    kept = [inner.local(value) for value in outer.values()]
-    body_name = inner.function("round", [*own, *kept], [*outputs, *kept])
-    seen = [test.local(value) for value in outer.values()]
-    test_name = test.function("goes_on", [*held, *seen], [answer])
-    found = scope.controlled(
-        "while",
-        [*state, *outer.values()],
-        {"condition": test_name, "body": body_name, "max_iterations": limit},
-        [value.spec for value in (*state, *outer.values())],
-    )
-    return found[2 : 2 + len(carries)]
+    found = looped(scope, state, Part(test, held, [answer]), Part(inner, own, outputs), limit)
+    return found[2:]
 
 
 @converts("Scan")
@@ -243,16 +208,7 @@ def _scan(node: OnnxNode) -> list[Value]:
     ]
     results = graph_results(node, body, inner, [*own, *elements])
     require_alike(results, carries)
-    name, captured = finish_body(inner, "step", [*own, *elements], results)
-    length = turned[0].shape[0]
-    specs = [value.spec for value in carries]
-    specs += [Spec((length, *value.shape), value.dtype) for value in results[len(carries) :]]
-    found = node.scope.controlled(
-        "scan",
-        [*carries, *turned, *captured],
-        {"body": name, "carries": len(carries), "sequences": len(turned)},
-        specs,
-    )
+    found = stepped(node.scope, carries, turned, Part(inner, [*own, *elements], results))
     rest = found[len(carries) :]
     out_axes = node.ints("scan_output_axes", len(rest), 0)
     out_directions = node.ints("scan_output_directions", len(rest), 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cowmlx.errors import Unsupported
+from cowmlx.programs.importing.control_graphs import Part, stepped
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.operators.elementwise import hard_sigmoid
 from cowmlx.programs.importing.scope import Scope
@@ -148,30 +149,9 @@ def _direction(
             for new, old in zip(following, carries, strict=True)
         ]
         emitted = inner.apply("where", mask, following[0], inner.constant(0, value.dtype))
-    body = finish_body(inner, "cell", [*carries, step_input, step], [*outputs, emitted])
-    results = scope.controlled(
-        "scan",
-        [*states, given, steps, *body[1]],
-        {
-            "body": body[0],
-            "carries": len(states),
-            "sequences": 2,
-            "reverse": layer.is_reverse,
-        },
-        [*(state.spec for state in states), Spec((value.shape[0], *emitted.shape), value.dtype)],
-    )
+    body = Part(inner, [*carries, step_input, step], [*outputs, emitted])
+    results = stepped(scope, states, [given, steps], body, reverse=layer.is_reverse)
     return results[-1], results[0], results[1] if node.op == "LSTM" else None
-
-
-def finish_body(
-    inner: Scope, name: str, inputs: list[Value], outputs: list[Value]
-) -> tuple[str, list[Value]]:
-    """Add a function; return its name, and the outer values that it reads."""
-    for value in outputs:
-        inner.named(value)
-    captured = list(inner.captured.values())
-    own = inner.function(name, [*inputs, *(value for _, value in captured)], outputs)
-    return own, [outer for outer, _ in captured]
 
 
 def _initial(layer: _Layer, at: int, rows: Any, batch_first: bool, dtype: str) -> Value:
