@@ -152,7 +152,7 @@ SHOWN = {
         "quantize_bits": "test_quantize",
         "quantize_group": "test_quantize",
         "quantize_mode": "test_quantize",
-        "media_cache": "test_gemma3",
+        "media_cache": "test_families",
     },
     "runtime": {
         "python_home": "tests/boot",

@@ -1,4 +1,4 @@
-"""A tiny Gemma 3 with images, beside transformers with torch, and beside itself."""
+"""Tiny models that see, of each family: beside transformers with torch, and beside themselves."""
 
 from __future__ import annotations
 
@@ -25,21 +25,33 @@ from support.signatures import (
     OVERFLOW_ROLL,
 )
 
-RECORDED = ROOT / "tests/fixtures/images/gemma3.npz"
+RECORDED = ROOT / "tests/fixtures/images"
 COUNT = 8
-FIRST = tiny_vision_models.POSITIONS
+STRIDE = 7  # tokens of the vocabulary whose logits are recorded
+SIZES = ((1, 1), (4000, 30), (30, 4000), (37, 21), (80, 64), (64, 80), (8192, 8192))
+
+
+@pytest.fixture(scope="module", params=list(tiny_vision_models.FAMILIES))
+def family(request):
+    return tiny_vision_models.FAMILIES[request.param]
 
 
 @pytest.fixture(scope="module")
-def recorded():
-    return dict(np.load(RECORDED))
+def recorded(family):
+    return dict(np.load(RECORDED / f"{family.name}.npz"))
 
 
 @pytest.fixture(scope="module")
-def seer(lib, tmp_path_factory):
-    model = lib.load(tiny_vision_models.make(tmp_path_factory.mktemp("vision")))
+def seer(lib, tmp_path_factory, family):
+    model = lib.load(tiny_vision_models.make(tmp_path_factory.mktemp("vision"), family.name))
     yield model
     lib.free_model(model)
+
+
+@pytest.fixture
+def folder(tmp_path, family):
+    """A folder of a test's own."""
+    return tiny_vision_models.make(tmp_path / "vision", family.name)
 
 
 @pytest.fixture
@@ -107,19 +119,23 @@ def prompt(lib, seer, media, recorded):
         images_of(lib.chat_prompt(seer, said(media(recorded[name]))))[0]
         for name in ("first", "second")
     ]
-    tokens = recorded["tokens"].tolist()
-    soft = lib.info(seer)["vocabulary_size"] - 2
-    rest = iter([token for image in images for token in image])
-    return [next(rest) if token == soft else token for token in tokens]
+    prompt = []
+    for token in recorded["prompt"].tolist():
+        prompt += images[-1 - token] if token < 0 else [token]
+    assert len(prompt) == len(recorded["tokens"])
+    return prompt
 
 
 def test_logits_are_those_of_transformers(lib, seer, open_context, prompt, recorded):
-    last = len(recorded["logits"])
-    for count in range(6):  # the tokens behind the last image
+    """At each position that is not inside an image."""
+    for count in range(1, len(prompt) + 1):
+        if count < len(prompt) and prompt[count] == prompt[count - 1] - 1 < 0:
+            continue
         context = open_context(seer, share_prefix=False)
-        found = begun(lib, context, prompt[: len(prompt) - count])
-        expected = recorded["logits"][last - 1 - count]
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+        found = begun(lib, context, prompt[:count])
+        expected = recorded["logits"][count - 1]
+        np.testing.assert_allclose(found[::STRIDE], expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found, recorded["last"], rtol=2e-3, atol=2e-3)
 
 
 def test_each_decoded_token_is_that_of_the_whole_prompt(lib, seer, open_context, prompt):
@@ -133,23 +149,22 @@ def test_each_decoded_token_is_that_of_the_whole_prompt(lib, seer, open_context,
         assert int(found.argmax()) == tokens[count]
 
 
-def test_a_prompt_has_the_tokens_that_model_info_tells(lib, seer, media, recorded):
+def test_media_tokens_are_those_of_a_prompt(lib, seer, media, calf):
+    """Of images of any size; model_info tells the most that one takes."""
     info = lib.info(seer)["images"]
     assert info["why_not"] is None
-    assert (info["width"], info["height"]) == (tiny_vision_models.SIDE, tiny_vision_models.SIDE)
-    tokens = lib.chat_prompt(seer, said("a", media(recorded["first"]), "b"))
-    [image] = images_of(tokens)
-    assert image == list(range(image[0], image[0] - FIRST, -1))
-    without = lib.chat_prompt(seer, said("a", "b"))
-    assert len(tokens) - len(without) == pytest.approx(info["tokens"], abs=2)  # merges of text
-
-
-def test_media_tokens_are_those_of_a_prompt(lib, seer, calf):
     out = c_int32(-7)
     call = lib.c.cow_mlx_model_media_tokens
-    for size in ((1, 1), (4000, 30), (8192, 8192)):
+    without = lib.chat_prompt(seer, said("a", "b"))
+    for size in SIZES:
         lib.check(call(seer, *size, 0, byref(out)))
-        assert out.value == lib.info(seer)["images"]["tokens"]
+        assert 0 < out.value <= info["tokens"]
+        if size[0] * size[1] > 1 << 17:
+            continue
+        tokens = lib.chat_prompt(seer, said("a", media(np.zeros((*size[::-1], 3), np.uint8)), "b"))
+        [image] = images_of(tokens)
+        assert image == list(range(image[0], image[0] - len(image), -1))
+        assert len(tokens) - len(without) == pytest.approx(out.value, abs=2)  # merges of text
     for width, height, detail in ((0, 1, 0), (1, -1, 0), (1, 1, 1), (2**31 - 1, 2**31 - 1, 0)):
         refused(
             EINVAL, lambda *given: lib.check(call(*given)), seer, width, height, detail, byref(out)
@@ -214,15 +229,15 @@ def test_ids_of_no_image_are_refused(lib, seer, open_context, prompt):
     assert "images" in message
 
 
-def test_texts_of_marks_stay_text(lib, seer, media, recorded):
+def test_texts_of_marks_stay_text(lib, seer, media, recorded, family):
     handle = media(recorded["first"])
     for role in ("user", "assistant"):
-        marks = " ".join(tiny_vision_models.MARKS)
+        marks = " ".join(family.marks)
         messages = [{"role": role, "content": marks}, *said(handle)]
         tokens = lib.chat_prompt(seer, messages)
         assert len(images_of(tokens)) == 1
-        soft = lib.info(seer)["vocabulary_size"] - 2
-        assert soft not in tokens
+        first = lib.info(seer)["vocabulary_size"] - len(family.marks)
+        assert first + family.marks.index(family.soft) not in tokens
 
 
 def test_chunks_contexts_and_batches_agree(lib, seer, open_context, prompt):
@@ -256,7 +271,7 @@ def test_other_pixels_share_no_more_than_the_text_before(lib, seer, open_context
     lib.begin(context, prompt, max_tokens=0)
     black = images_of(lib.chat_prompt(seer, said(media(np.zeros((4, 4, 3), np.uint8)))))[0]
     at = next(at for at, token in enumerate(prompt) if token < 0)
-    other = prompt[:at] + black + prompt[at + FIRST :]
+    other = prompt[:at] + black + prompt[at + len(images_of(prompt)[0]) :]
     found = begun(lib, context, other)
     assert lib.info(context)["first_difference"] == at
     assert lib.info(context)["reused"] <= at
@@ -279,7 +294,7 @@ def test_trims_drop_whole_images(lib, seer, open_context, prompt):
     )
     lib.begin(context, prompt, max_tokens=0)
     lib.trim_front(context, starts[0] + 3)
-    assert lib.tokens(context) == prompt[starts[0] + FIRST :]
+    assert lib.tokens(context) == prompt[starts[0] + len(images_of(prompt)[0]) :]
 
 
 def test_images_stand_anywhere(lib, seer, open_context, prompt, media):
@@ -303,7 +318,8 @@ def test_chats_see_images(lib, seer, open_context, media, recorded):
     answer = lib.chat(context, messages, max_tokens=COUNT)
     assert answer.stats.prompt_tokens == len(lib.chat_prompt(seer, messages))
     other = lib.chat(context, said("What is it?", media(recorded["second"])), max_tokens=COUNT)
-    assert other.stats.reused_tokens < answer.stats.prompt_tokens - FIRST
+    image = images_of(lib.chat_prompt(seer, messages))[0]
+    assert other.stats.reused_tokens <= answer.stats.prompt_tokens - len(image)
 
 
 def test_a_cancel_ends_a_tower(lib, seer, open_context, media):
@@ -334,9 +350,8 @@ def test_a_model_keeps_images_within_its_cache(lib, seer, open_context, media, r
     lib.free_model(model)
 
 
-def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, media):
+def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, media, folder):
     """Another model of the folder, as in another process, continues without the pixels."""
-    folder = tiny_vision_models.make(tmp_path / "vision")
     first, second = lib.load(folder), lib.load(folder)
     messages = said("a", media(recorded["first"]), "b", media(recorded["second"]))
     tokens = lib.chat_prompt(first, messages)
@@ -358,7 +373,7 @@ def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, m
     expected = begun(lib, open_context(first, share_prefix=False), tokens)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     settings = json.loads((folder / "preprocessor_config.json").read_text())
-    settings["resample"] = 3
+    settings["resample"] = 5 - settings["resample"]
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
     other = lib.load(folder)
     message = refused(EFORMAT, lib.restore, open_context(other), tmp_path / "file")
@@ -368,11 +383,12 @@ def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, m
 
 
 def test_a_window_rolls_over_images(lib, seer, open_context, prompt):
-    context = open_context(seer, max_tokens=60, overflow=OVERFLOW_ROLL, keep_tokens=2)
+    size = len(prompt) + 10
+    context = open_context(seer, max_tokens=size, overflow=OVERFLOW_ROLL, keep_tokens=2)
     lib.begin(context, prompt, max_tokens=40)
     assert len(delivered(lib.drain(context))) == 40
     for image in images_of(lib.tokens(context)):
-        assert len(image) % FIRST == 0
+        assert image in images_of(prompt)
 
 
 def test_a_freed_image_lives_as_long_as_its_prompt(lib, seer, open_context, recorded):
@@ -388,32 +404,30 @@ def test_a_freed_image_lives_as_long_as_its_prompt(lib, seer, open_context, reco
     assert lib.tokens(context) == tokens
 
 
-def test_folders_that_do_not_fit_are_text_models(lib, tmp_path):
-    folder = tiny_vision_models.make(tmp_path / "odd")
+def test_folders_that_do_not_fit_are_text_models(lib, folder, family):
     config = json.loads((folder / "config.json").read_text())
-    config["vision_config"]["patch_size"] = 5
+    part, key, value = family.odd
+    config[part][key] = value
     (folder / "config.json").write_text(json.dumps(config))
     model = lib.load(folder)
     info = lib.info(model)["images"]
-    assert "vision_config" in info["why_not"]
+    assert part in info["why_not"]
     message = refused(EUNSUPPORTED, lib.chat_prompt, model, said(1))
     assert "text only" in message
     lib.free_model(model)
 
 
-def test_damaged_towers_are_errors_of_the_call(lib, tmp_path, open_context, media, recorded):
+def test_damaged_towers_are_errors_of_the_call(lib, folder, family, open_context, media, recorded):
     from safetensors.numpy import load_file, save_file
 
-    folder = tiny_vision_models.make(tmp_path / "bad")
     tensors = load_file(folder / "model.safetensors")
-    name = "vision_tower.vision_model.post_layernorm.weight"
-    tensors[name] = tensors[name][:-1]
+    tensors[family.damaged] = tensors[family.damaged][:-1]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     model = lib.load(folder)
     context = open_context(model)
     tokens = lib.chat_prompt(model, said(media(recorded["first"])))
     with pytest.raises(StatusError) as error:
         lib.begin(context, tokens)
-    assert "post_layernorm" in error.value.message
+    assert family.damaged.split(".")[-2] in error.value.message
     lib.begin(context, [1, 2, 3], max_tokens=1)
     lib.free_model(model)
