@@ -338,3 +338,17 @@ def test_vectors_of_zeros_have_no_angle(dtype):
     attributes = attributes_of(row, {})
     (found,) = row.compute([mx.zeros((2, 3), dtype), mx.ones((2, 3), dtype)], attributes)
     assert found.dtype == dtype and found.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("delta", [0.5, 1e6, 1e30])
+def test_a_small_error_has_its_slope_below_any_delta(delta):
+    row = find("huber_loss")
+    attributes = attributes_of(row, {"delta": delta, "reduction": "sum"})
+    targets = mx.zeros(3)
+
+    def loss(inputs):
+        return row.compute([inputs, targets], attributes)[0]
+
+    value, slopes = mx.value_and_grad(loss)(mx.array([0.25, -0.4, 0.0]))
+    assert value.item() == pytest.approx(0.11125)
+    assert slopes.tolist() == pytest.approx([0.25, -0.4, 0.0])

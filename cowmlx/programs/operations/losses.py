@@ -207,8 +207,8 @@ def _gaussian(
 
 def _huber(inputs: mx.array, targets: mx.array, delta: float) -> mx.array:
     errors = mx.abs(inputs - targets)
-    near = mx.minimum(errors, constant(delta, errors))
-    return 0.5 * mx.square(near) + constant(delta, errors) * (errors - near)
+    far = constant(delta, errors) * (errors - constant(0.5 * delta, errors))
+    return mx.where(errors <= delta, 0.5 * mx.square(errors), far)
 
 
 def _smooth_l1(predictions: mx.array, targets: mx.array, beta: float) -> mx.array:
