@@ -104,3 +104,15 @@ def test_a_wrong_declaration_leads_to_the_search(wrong, tmp_path, monkeypatch):
     report = fused.fuse(model.network, model.make_cache)
     assert report.whole
     assert report.reasons == {}
+
+
+def test_a_network_is_tried_with_little_memory(tmp_path):
+    sizes = {"num_hidden_layers": 12, "num_key_value_heads": 4, "head_dim": 64}
+    model = load(tiny_models.make(tmp_path, "qwen3", config=sizes))
+    fused.undo(model.network)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    report = fused.fuse(model.network, model.make_cache)
+    assert report.whole
+    # Keys and values of 256 tokens, for which an empty cache takes memory.
+    assert mx.get_peak_memory() - before < 12 * 2 * 4 * 256 * 64 * 4

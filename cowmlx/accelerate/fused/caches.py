@@ -11,7 +11,7 @@ import mlx.core as mx
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     # Of every row of the batch: the first column written, columns in use then, the position that
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _TYPES = (mx.float32, mx.float16, mx.bfloat16)
 _SPARE = 64  # columns for tokens to come, at least, in what grows by doubling
+_TRIAL = 16  # columns, where a network is tried with a few tokens
 _WORD = 32
 _BITS = (4, 8)
 _GROUPS = (32, 64, 128)
@@ -57,6 +58,16 @@ def columns_for(tokens: int, step: int) -> int:
     if tokens > step:
         return -(-tokens // step) * step
     return min(step, 1 << (tokens + _SPARE - 1).bit_length())
+
+
+def for_trials(make_cache: Callable[[], list[Any]]) -> list[Any]:
+    """Return empty caches of a network's layers, which take memory for few tokens at once."""
+    caches = make_cache()
+    for cache in caches:
+        for part in getattr(cache, "caches", (cache,)):
+            if isinstance(getattr(part, "step", None), int):
+                part.step = _TRIAL
+    return caches
 
 
 class Growing:

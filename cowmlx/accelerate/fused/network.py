@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -11,6 +12,7 @@ from cowmlx import failures
 from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import decode, parts, proof, stand_in, trace
 from cowmlx.accelerate.fused.arrangements import Arrangement
+from cowmlx.accelerate.fused.caches import for_trials
 from cowmlx.accelerate.fused.run import Run
 from cowmlx.accelerate.rope import UnsupportedRoPE
 from cowmlx.modules import modules_of
@@ -64,6 +66,7 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, rounded: bool 
     Returns:
         what is fused, and why other layers are not.
     """
+    make_cache = partial(for_trials, make_cache)
     rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.rounded]
     for module in rounding:
         module.rounded = False  # rounded activations prove nothing
