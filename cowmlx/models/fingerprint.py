@@ -6,6 +6,7 @@ import hashlib
 import os
 from typing import NamedTuple
 
+from cowmlx import resources
 from cowmlx.errors import InputOutput
 from cowmlx.folders import weights
 from cowmlx.folders.config import mismatch
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _VALUES = 4096
 # Parameters hashed at a time.
 _GROUP = 16
+# Bytes that a tokenizer's text takes for each token, in the library and in Python.
+_TOKEN_TEXT = 256
 # Keys of a config that say nothing about what the network computes.
 _IRRELEVANT = ("transformers_version", "_name_or_path")
 _FOLDER = "folder "  # what stands before the hash of a folder
@@ -140,6 +143,9 @@ def _tokenizer_text(tokenizer: Tokenizer) -> str:
     """Return all of a tokenizer as text; of one that is code, its vocabulary."""
     backend = tokenizer.backend
     if hasattr(backend, "to_str"):
+        # Where Python has no memory for the text, the library prints, and gives up.
+        what = "the text of a tokenizer"
+        resources.require_memory(_TOKEN_TEXT * tokenizer.vocabulary_size, what)
         return str(backend.to_str())
     return repr([backend.id_to_token(token) for token in range(tokenizer.vocabulary_size)])
 

@@ -3,9 +3,11 @@
  * refused, since the host's code is not what is tested. Never refused are libraries in Rust and
  * OpenBLAS, which end the process then. Of C++, only large requests are: destructors of mlx's
  * graphs and of nanobind's objects make small ones, and end the process where these fail. The
- * library looks for 32 MiB before each call instead. */
+ * library looks for 32 MiB before each call instead. A library in Rust also ends what it does, and
+ * prints, where Python gets no memory for it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
@@ -23,8 +25,8 @@ extern void* __libc_calloc(size_t, size_t);
 extern void* __libc_realloc(void*, size_t);
 extern void* __libc_memalign(size_t, size_t);
 
-enum { MAX_RANGES = 2048, MAX_BURST = 4 };
-enum kind { OTHER, OWN, PYTHON, SPARED };
+enum { MAX_RANGES = 2048, MAX_BURST = 4, MAX_FRAMES = 16 };
+enum kind { OTHER, OWN, PYTHON, RUST, SPARED };
 
 typedef struct range {
   uintptr_t begin, end;
@@ -43,10 +45,13 @@ static _Thread_local int burst;
 static _Thread_local int spared;
 
 /* Libraries that end the process where they get no memory. */
-static const char* const ENDING[] = {"tokenizers",       "llguidance", "openblas", "libcowmlx_blas",
-                                     "libcowmlx_lapack", "ld-linux",   "libc.so",  "libgfortran"};
+static const char* const IN_RUST[] = {"tokenizers", "llguidance"};
+static const char* const ENDING[] = {"openblas", "libcowmlx_blas", "libcowmlx_lapack",
+                                     "ld-linux", "libc.so",        "libgfortran"};
 
 static enum kind kind_of(const char* name) {
+  for (size_t i = 0; i < sizeof IN_RUST / sizeof *IN_RUST; i++)
+    if (strstr(name, IN_RUST[i])) return RUST;
   for (size_t i = 0; i < sizeof ENDING / sizeof *ENDING; i++)
     if (strstr(name, ENDING[i])) return SPARED;
   if (strstr(name, "libcowmlx.so")) return OWN;
@@ -68,6 +73,7 @@ static int note_library(struct dl_phdr_info* info, size_t size, void* data) {
 void refuse_arm(uint64_t from, uint64_t small, uint64_t large, uint64_t threads, size_t size) {
   range_count = 0;
   dl_iterate_phdr(note_library, NULL);
+  backtrace(&(void*){0}, 1); /* loads what it needs */
   atomic_store(&seed, from);
   one_in_small = small, one_in_large = large, one_in_threads = threads, large_from = size;
   atomic_store(&armed, true);
@@ -83,6 +89,18 @@ static enum kind caller_kind(uintptr_t caller) {
   return SPARED; /* unknown code */
 }
 
+/* Whether Python asks for a library that is never refused. */
+static int asks_for_spared(void) {
+  void* frames[MAX_FRAMES];
+  int count = backtrace(frames, MAX_FRAMES);
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < range_count; j++)
+      if ((uintptr_t)frames[i] >= ranges[j].begin && (uintptr_t)frames[i] < ranges[j].end &&
+          ranges[j].kind == RUST)
+        return 1;
+  return 0;
+}
+
 static uint64_t next_number(void) {
   if (state == 0) {
     state = (atomic_load(&seed) + 1) * 0x9e3779b97f4a7c15u ^
@@ -96,7 +114,8 @@ static uint64_t next_number(void) {
 static int refuses(uint64_t one_in, int is_small, void* caller) {
   if (one_in == 0 || (burst == 0 && next_number() % one_in != 0)) return 0;
   enum kind kind = caller_kind((uintptr_t)caller);
-  if (kind == SPARED || (spared && kind != OWN) || (is_small && kind == OTHER)) return 0;
+  if (kind >= RUST || (kind == PYTHON && asks_for_spared())) return 0;
+  if ((spared && kind != OWN) || (is_small && kind == OTHER)) return 0;
   burst = burst > 0 ? burst - 1 : (int)(next_number() % (MAX_BURST + 1));
   atomic_fetch_add(&refusals, 1);
   return 1;
