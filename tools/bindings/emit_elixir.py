@@ -99,7 +99,7 @@ def layouts(public: Header, generated: str) -> str:
 def members(layout: hosts.Layout) -> list[hosts.Member]:
     """The members that Elixir has; the binding sets sizes and counts."""
     counts = {each.count for each in layout.members}
-    hidden = {"struct_size", "user_data", "logits_fn", *counts}  # a function cannot be waited for
+    hidden = {"struct_size", "user_data", "logits_fn", *counts}  # CowMLX.Logits sets it
     return [each for each in layout.members if each.name not in hidden and each.kind != "pointer"]
 
 

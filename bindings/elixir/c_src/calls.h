@@ -8,7 +8,7 @@
 typedef enum cow_way {
   COW_WAITS = 0,  /* on a worker */
   COW_DIRECT = 1, /* may be made on a scheduler: it never waits */
-  COW_ALONE = 2,  /* on a separate thread: it may take hours */
+  COW_ALONE = 2,  /* on a separate thread: it may take hours, or ask its owner */
   COW_READS = 3   /* on a worker, also while another call runs, which it does not cancel */
 } cow_way;
 
@@ -32,7 +32,7 @@ ERL_NIF_TERM cow_nif_direct(ErlNifEnv* env, int count, const ERL_NIF_TERM argume
 /* calls(): [{Name, Arity, Way}] */
 ERL_NIF_TERM cow_nif_calls(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]);
 
-/* answer(Job, Arrays | nil): ok, for a call that waits for a batch. */
+/* answer(Job, Answer | nil): ok, for a call that waits for a batch or for logits. */
 ERL_NIF_TERM cow_nif_answer(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]);
 
 #endif

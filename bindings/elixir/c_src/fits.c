@@ -14,25 +14,31 @@ static bool report(const cow_mlx_training_event* event, void* user_data) {
   return !atomic_load(&job->abandoned);
 }
 
-/* Send {batch, Step, Count, Job}, and wait for answer(Job, Arrays). */
+/* Take the arrays of a batch out of their objects: ownership passes to the training. */
+static bool take_batch(ErlNifEnv* env, ERL_NIF_TERM list, void* room, size_t count) {
+  cow_mlx_array* batch = room;
+  unsigned length;
+  ERL_NIF_TERM head, rest = list;
+  if (!enif_get_list_length(env, list, &length) || length != count) return false;
+  while (enif_get_list_cell(env, rest, &head, &rest)) {
+    cow_object* object = cow_object_of(env, head);
+    if (!object || object->kind != COW_KIND_ARRAY) return false;
+  }
+  rest = list;
+  for (unsigned i = 0; enif_get_list_cell(env, rest, &head, &rest); i++) {
+    batch[i] = cow_object_take(cow_object_of(env, head));
+  }
+  return true;
+}
+
+/* Ask with {batch, Step, Count, Job}. */
 static bool ask(size_t step, cow_mlx_array* inputs, size_t count, void* user_data) {
   cow_job* job = user_data;
   ErlNifEnv* env = job->messages;
-  enif_mutex_lock(job->lock);
-  job->batch = inputs;
-  job->batch_count = count;
-  job->has_answer = false;
-  enif_mutex_unlock(job->lock);
-  cow_job_send(job, enif_make_tuple4(env, cow_atom(env, "batch"), enif_make_uint64(env, step),
-                                     enif_make_uint64(env, count), enif_make_resource(env, job)));
-  enif_mutex_lock(job->lock);
-  while (!job->has_answer && !atomic_load(&job->abandoned)) {
-    enif_cond_wait(job->answered, job->lock);
-  }
-  bool given = job->has_answer && !job->is_refused;
-  job->batch = NULL;
-  enif_mutex_unlock(job->lock);
-  return given;
+  ERL_NIF_TERM message =
+      enif_make_tuple4(env, cow_atom(env, "batch"), enif_make_uint64(env, step),
+                       enif_make_uint64(env, count), enif_make_resource(env, job));
+  return cow_job_ask(job, message, take_batch, inputs, count);
 }
 
 /* training_fit(Training, Params, Events): events are sent if that is true, and batches are asked

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "hand_calls.h"
+#include "jobs.h"
 #include "layouts.h"
 #include "library.h"
 
@@ -24,10 +25,29 @@ static ErlNifResourceType* type;
 
 /* ------------------------------------------------------------------------------ Progress */
 
+/* {progress, Done, Total, Stage} */
+static ERL_NIF_TERM progress_term(ErlNifEnv* env, cow_progress* progress) {
+  progress->is_new = false;
+  return enif_make_tuple4(env, cow_atom(env, "progress"), cow_number(env, progress->done),
+                          cow_number(env, progress->total),
+                          cow_bytes(env, progress->stage, strlen(progress->stage)));
+}
+
+/* The job of context_take() that runs on this thread, or NULL. */
+static cow_job* taking_job(void) {
+  cow_job* job = cow_job_here();
+  return job && job->call->make == cow_make_context_take ? job : NULL;
+}
+
 /* Polls report progress on their thread, which holds the object. */
 static bool note_prompt(size_t processed, size_t total, void* user_data) {
-  cow_progress* progress = &((cow_object*)user_data)->progress;
-  *progress = (cow_progress){(double)processed, (double)total, "prompt", true};
+  cow_progress progress = {(double)processed, (double)total, "prompt", true};
+  cow_job* job = taking_job();
+  if (job) {
+    cow_job_send(job, progress_term(job->messages, &progress));
+  } else {
+    ((cow_object*)user_data)->progress = progress;
+  }
   return true;
 }
 
@@ -38,12 +58,45 @@ static bool note_load(float fraction, const char* stage, void* user_data) {
   return true;
 }
 
-/* {progress, Done, Total, Stage} */
-static ERL_NIF_TERM progress_term(ErlNifEnv* env, cow_progress* progress) {
-  progress->is_new = false;
-  return enif_make_tuple4(env, cow_atom(env, "progress"), cow_number(env, progress->done),
-                          cow_number(env, progress->total),
-                          cow_bytes(env, progress->stage, strlen(progress->stage)));
+/* -------------------------------------------------------------------------------- Logits */
+
+/* Logits as a binary of all, or {Tokens, Logits}, two binaries of those that change. */
+static bool read_logits(ErlNifEnv* env, ERL_NIF_TERM answer, void* room, size_t count) {
+  ErlNifBinary tokens, values;
+  const ERL_NIF_TERM* pair;
+  int arity;
+  if (enif_inspect_binary(env, answer, &values)) {
+    if (values.size != count * sizeof(float)) return false;
+    memcpy(room, values.data, values.size);
+    return true;
+  }
+  if (!enif_get_tuple(env, answer, &arity, &pair) || arity != 2 ||
+      !enif_inspect_binary(env, pair[0], &tokens) || !enif_inspect_binary(env, pair[1], &values) ||
+      tokens.size != values.size || tokens.size % sizeof(int32_t) != 0) {
+    return false;
+  }
+  float* logits = room;
+  for (size_t place = 0; place < tokens.size; place += sizeof(int32_t)) {
+    int32_t token;
+    memcpy(&token, tokens.data + place, sizeof token);
+    if (token < 0 || (size_t)token >= count) return false;
+    memcpy(&logits[token], values.data + place, sizeof *logits);
+  }
+  return true;
+}
+
+/* Ask with {logits, Tokens, Logits, Job}. A poll by anyone else than context_take() has nobody to
+ * ask, and cancels. */
+static bool change_logits(const int32_t* tokens, size_t count, float* logits, size_t vocabulary,
+                          void* user_data) {
+  (void)user_data;
+  cow_job* job = taking_job();
+  if (!job) return false;
+  ErlNifEnv* env = job->messages;
+  ERL_NIF_TERM message = enif_make_tuple4(
+      env, cow_atom(env, "logits"), cow_bytes(env, tokens, count * sizeof *tokens),
+      cow_bytes(env, logits, vocabulary * sizeof *logits), enif_make_resource(env, job));
+  return cow_job_ask(job, message, read_logits, logits, vocabulary);
 }
 
 /* -------------------------------------------------------------------------------- Begins */
@@ -52,8 +105,8 @@ static void take_generation_params(cow_frame* frame, int index, cow_object* cont
                                    cow_mlx_generation_params* params) {
   api.generation_params_init(params, sizeof *params);
   if (!cow_take_params(frame, index, &cow_generation_params_layout, params)) return;
-  if (!cow_wants(frame, index, "prompt_progress")) return;
-  params->prompt_progress = note_prompt;
+  if (cow_wants(frame, index, "prompt_progress")) params->prompt_progress = note_prompt;
+  if (cow_wants(frame, index, "logits_fn")) params->logits_fn = change_logits;
   params->user_data = context;
 }
 
@@ -261,6 +314,19 @@ static cow_taking way_of(ErlNifEnv* env, ERL_NIF_TERM kind) {
 static cow_mlx_status poll(const cow_object* object, int64_t handle) {
   return object->kind == COW_KIND_MODEL ? api.model_poll((cow_mlx_model)handle, 0)
                                         : api.context_poll((cow_mlx_context)handle, 0);
+}
+
+/* context_take(Context, pieces | events): a list of the next result, or of a failure. Before it come
+ * {progress, Done, Total, Stage} and questions about logits. */
+ERL_NIF_TERM cow_make_context_take(cow_frame* frame) {
+  cow_object* context = cow_take_object(frame, 0, COW_KIND_CONTEXT);
+  cow_taking take = frame->refused ? NULL : way_of(frame->env, frame->arguments[1]);
+  if (!frame->refused && (!take || take == take_load)) cow_refuse(frame, 1, "pieces or events");
+  if (frame->refused) return cow_refusal(frame);
+  int64_t handle = atomic_load(&context->handle);
+  api.context_poll((cow_mlx_context)handle, UINT32_MAX); /* what fails, fails below as well */
+  cow_mlx_status status;
+  return enif_make_list1(frame->env, take(frame->env, handle, &status));
 }
 
 /* Ask the poller for a message once there is more. */

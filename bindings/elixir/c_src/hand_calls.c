@@ -13,6 +13,7 @@ const cow_call cow_hand_calls[] = {
     {"context_watch", 1, COW_WAITS, cow_make_context_watch},
     {"context_begin_async", 3, COW_DIRECT, cow_make_context_begin_async},
     {"context_chat_async", 4, COW_DIRECT, cow_make_context_chat_async},
+    {"context_take", 2, COW_ALONE, cow_make_context_take},
     {"model_load_async", 2, COW_DIRECT, cow_make_model_load_async},
     {"training_fit", 3, COW_ALONE, cow_make_training_fit},
 };

@@ -27,6 +27,7 @@ ERL_NIF_TERM cow_make_media_from_file(cow_frame* frame);
 ERL_NIF_TERM cow_make_context_watch(cow_frame* frame);
 ERL_NIF_TERM cow_make_context_begin_async(cow_frame* frame);
 ERL_NIF_TERM cow_make_context_chat_async(cow_frame* frame);
+ERL_NIF_TERM cow_make_context_take(cow_frame* frame);
 ERL_NIF_TERM cow_make_model_load_async(cow_frame* frame);
 
 /* fits.c */

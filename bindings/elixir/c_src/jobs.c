@@ -51,6 +51,24 @@ void cow_job_send(cow_job* job, ERL_NIF_TERM message) {
   enif_clear_env(job->messages);
 }
 
+bool cow_job_ask(cow_job* job, ERL_NIF_TERM message, cow_answer_fn read, void* room, size_t count) {
+  enif_mutex_lock(job->lock);
+  job->read = read;
+  job->room = room;
+  job->room_count = count;
+  job->has_answer = false;
+  enif_mutex_unlock(job->lock);
+  cow_job_send(job, message);
+  enif_mutex_lock(job->lock);
+  while (!job->has_answer && !atomic_load(&job->abandoned)) {
+    enif_cond_wait(job->answered, job->lock);
+  }
+  bool given = job->has_answer && !job->is_refused;
+  job->read = NULL;
+  enif_mutex_unlock(job->lock);
+  return given;
+}
+
 static void run(cow_task* task) {
   cow_job* job = (cow_job*)task;
   cow_frame frame = {.env = job->env, .count = job->count, .arguments = job->arguments};
@@ -177,30 +195,14 @@ ERL_NIF_TERM cow_nif_calls(ErlNifEnv* env, int count, const ERL_NIF_TERM given[]
   return list;
 }
 
-/* Take the arrays of a batch out of their objects: ownership passes to the training. */
-static bool take_batch(ErlNifEnv* env, cow_job* job, ERL_NIF_TERM list) {
-  unsigned length;
-  ERL_NIF_TERM head, rest = list;
-  if (!enif_get_list_length(env, list, &length) || length != job->batch_count) return false;
-  while (enif_get_list_cell(env, rest, &head, &rest)) {
-    cow_object* object = cow_object_of(env, head);
-    if (!object || object->kind != COW_KIND_ARRAY) return false;
-  }
-  rest = list;
-  for (unsigned i = 0; enif_get_list_cell(env, rest, &head, &rest); i++) {
-    job->batch[i] = cow_object_take(cow_object_of(env, head));
-  }
-  return true;
-}
-
 ERL_NIF_TERM cow_nif_answer(ErlNifEnv* env, int count, const ERL_NIF_TERM given[]) {
   (void)count;
   cow_job* job;
   if (!enif_get_resource(env, given[0], type, (void**)&job)) return enif_make_badarg(env);
   enif_mutex_lock(job->lock);
-  bool asked = job->batch && !job->has_answer;
+  bool asked = job->read && !job->has_answer;
   bool refuses = cow_is_atom(env, given[1], "nil");
-  bool taken = asked && (refuses || take_batch(env, job, given[1]));
+  bool taken = asked && (refuses || job->read(env, given[1], job->room, job->room_count));
   if (taken) {
     job->has_answer = true;
     job->is_refused = refuses;

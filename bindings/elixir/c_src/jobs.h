@@ -4,6 +4,9 @@
 
 #include "calls.h"
 
+/* Read an answer into a room of count elements; false: it is none. */
+typedef bool (*cow_answer_fn)(ErlNifEnv* env, ERL_NIF_TERM answer, void* room, size_t count);
+
 typedef struct cow_job {
   cow_task task;
   const cow_call* call;
@@ -20,8 +23,9 @@ typedef struct cow_job {
   ErlNifCond* answered;
   bool has_answer;
   bool is_refused;
-  size_t batch_count;
-  cow_mlx_array* batch;
+  cow_answer_fn read; /* NULL: nothing is asked */
+  void* room;
+  size_t room_count;
 } cow_job;
 
 bool cow_jobs_open(ErlNifEnv* env);
@@ -31,5 +35,9 @@ cow_job* cow_job_here(void);
 
 /* Send {Ref, Message} to the owner: the message is made in job->messages, which this clears. */
 void cow_job_send(cow_job* job, ERL_NIF_TERM message);
+
+/* Send {Ref, Message}, and wait for answer(Job, Answer), which is read into the room. False if the
+ * answer is nil, or the owner has ended. */
+bool cow_job_ask(cow_job* job, ERL_NIF_TERM message, cow_answer_fn read, void* room, size_t count);
 
 #endif

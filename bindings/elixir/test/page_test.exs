@@ -30,6 +30,19 @@ defmodule CowMLX.PageTest do
       {^ref, {:event, %{kind: :text, text: text}}} -> IO.write(text)
     end
 
+    odd_tokens_never_follow = fn _tokens, logits ->
+      vocabulary = div(byte_size(logits), 4)
+      Map.new(1..(vocabulary - 1)//2, &{&1, :neg_infinity})
+    end
+
+    {:ok, result} =
+      CowMLX.Context.complete(CowMLX.Context.create!(model), "Once upon a time",
+        max_tokens: 5,
+        on_logits: odd_tokens_never_follow
+      )
+
+    :length = result.finish
+
     other = CowMLX.Context.create!(model)
     {:error, error} = CowMLX.Context.complete(other, "Hello", top_p: 1.5)
     :out_of_range = error.reason

@@ -29,29 +29,29 @@ defmodule CowMLX.Chat do
   A stream of `CowMLX.Chat.Event`. The chat begins when the stream is read.
 
   Options: `:chat`, options of the template such as `%{tools: tools}`, see
-  `cow_mlx_model_chat_prompt()`; `:on_progress`; and those of `CowMLX.Context.generate/3`.
+  `cow_mlx_model_chat_prompt()`; and those of `CowMLX.Context.generate/3`.
   """
   @spec stream(Context.t(), messages, keyword) :: Enumerable.t()
   def stream(%Context{} = context, messages, options \\ []) do
-    {on_progress, options} = Keyword.pop(options, :on_progress)
+    {functions, options} = Options.functions(options)
     {chat, options} = Keyword.pop(options, :chat)
 
     Follower.stream(
       context.ref,
       :events,
-      fn -> begin(context, messages, chat, options, on_progress != nil) end,
+      fn -> begin(context, messages, chat, options, functions) end,
       fn
-        {:progress, done, total, _} -> report(on_progress, done, total)
+        {:progress, done, total, _} -> report(functions[:on_progress], done, total)
         {_, kind, text, name, finish} -> event(kind, text, name, finish)
-      end
+      end,
+      functions[:on_logits]
     )
   end
 
-  defp begin(context, messages, chat, options, reports) do
+  defp begin(context, messages, chat, options, functions) do
     with {:ok, json} <- Call.json(:context_chat_async, :messages, messages),
          {:ok, template} <- template(chat),
-         {:ok, params} <- Options.lower(:context_chat_async, :generation_params, options) do
-      params = Map.put(params, :prompt_progress, reports)
+         {:ok, params} <- Options.generation(:context_chat_async, options, functions) do
       Call.copying(:context_chat_async, [context.ref, json, params, template])
     end
   end

@@ -49,32 +49,33 @@ defmodule CowMLX.Context do
   The generation begins when the stream is read, and is cancelled when reading ends early. A failure
   raises a `CowMLX.Error`. `prompt` is a text, whose opening tokens are added, or all tokens.
 
-  Options: `:on_progress`, a function of the processed tokens of the prompt and their number; and
-  the members of `cow_mlx_generation_params`:
+  Options: `:on_progress`, a function of the processed tokens of the prompt and their number;
+  `:on_logits`, a `t:CowMLX.Logits.processor/0` that changes logits before a token is sampled; and the
+  members of `cow_mlx_generation_params`:
 
   #{Options.documented(:generation_params)}
   """
   @spec generate(t, prompt, keyword) :: Enumerable.t()
   def generate(%__MODULE__{} = context, prompt, options \\ []) do
-    {on_progress, options} = Keyword.pop(options, :on_progress)
+    {functions, options} = Options.functions(options)
 
     Follower.stream(
       context.ref,
       :pieces,
-      fn -> begin_async(context, prompt, options, on_progress != nil) end,
+      fn -> begin_async(context, prompt, options, functions) end,
       fn
         {:piece, text, token, logprob, finish} -> piece(text, token, logprob, finish)
         {:done, _, token, _, finish} -> piece("", token, :nan, finish)
-        {:progress, done, total, _} -> progress(on_progress, done, total)
-      end
+        {:progress, done, total, _} -> progress(functions[:on_progress], done, total)
+      end,
+      functions[:on_logits]
     )
   end
 
-  defp begin_async(context, prompt, options, reports) do
+  defp begin_async(context, prompt, options, functions) do
     with {:ok, tokens} <- tokens_of(context, prompt),
          {:ok, binary} <- Call.tokens(:context_begin_async, :prompt, tokens),
-         {:ok, params} <- Options.lower(:context_begin_async, :generation_params, options) do
-      params = Map.put(params, :prompt_progress, reports)
+         {:ok, params} <- Options.generation(:context_begin_async, options, functions) do
       Call.copying(:context_begin_async, [context.ref, binary, params])
     end
   end

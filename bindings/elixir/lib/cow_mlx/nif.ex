@@ -28,8 +28,8 @@ defmodule CowMLX.NIF do
   @spec direct(atom, list) :: term
   def direct(_name, _arguments), do: :erlang.nif_error(:nif_not_loaded)
 
-  @spec answer(reference, [reference] | nil) :: :ok
-  def answer(_job, _arrays), do: :erlang.nif_error(:nif_not_loaded)
+  @spec answer(reference, [reference] | binary | {binary, binary} | nil) :: :ok
+  def answer(_job, _answer), do: :erlang.nif_error(:nif_not_loaded)
 
   @spec follow(reference) :: {:ok, reference} | tuple
   def follow(_object), do: :erlang.nif_error(:nif_not_loaded)

@@ -33,6 +33,34 @@ defmodule CowMLX.Options do
   def lower(call, _struct, options),
     do: {:error, Error.refused(call, "options", options, "a keyword list")}
 
+  @functions [on_progress: 2, on_logits: 2]
+
+  @doc "The functions that a generation calls, and the other options."
+  @spec functions(keyword) :: {keyword, keyword}
+  def functions(options), do: Keyword.split(options, Keyword.keys(@functions))
+
+  @doc "Lower the options of a generation that calls functions."
+  @spec generation(atom, keyword, keyword) :: {:ok, map} | {:error, Error.t()}
+  def generation(call, options, functions) do
+    with :ok <- check(call, functions),
+         {:ok, params} <- lower(call, :generation_params, options) do
+      flags = %{
+        prompt_progress: functions[:on_progress] != nil,
+        logits_fn: functions[:on_logits] != nil
+      }
+
+      {:ok, Map.merge(params, flags)}
+    end
+  end
+
+  defp check(call, functions) do
+    Enum.find_value(functions, :ok, fn {name, function} ->
+      unless function == nil or is_function(function, @functions[name]) do
+        {:error, Error.refused(call, name, function, "a function of two arguments")}
+      end
+    end)
+  end
+
   defp unknown(call, known, name) do
     names = Enum.map_join(known, ", ", &to_string(elem(&1, 0)))
     accepted = "one of #{names}"
