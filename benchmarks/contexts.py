@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.support.cases import Row, benchmark, compared, median_ratio
 from benchmarks.support.hosts import Peer, compile_host, python_host, take_turns
-from benchmarks.support.models import models, random_model, random_prompt
+from benchmarks.support.models import models, random_model, random_prompt, vocabulary_size
 
 SHORT = 32  # tokens of a prompt
 
@@ -151,6 +151,31 @@ def sampling(large: bool) -> list[Row]:
 
 def _rate_of_eight(host: Peer, way: str, prompt: list[int]) -> float:
     return host.numbers(way, 96, 8, *prompt)[0]
+
+
+@benchmark
+def processor(large: bool) -> list[Row]:
+    """Contexts with a logits_fn that changes nothing, a thread each, against contexts without.
+
+    One C host; the ways take turns. Tokens/s of all contexts together, greedy. "ms" is the extra
+    time of a step, in which each context gets a token: a round trip to the host's thread, and
+    copies of the logits. "wide" is a small network with a large vocabulary.
+    """
+    sizes = {"calf": 256, "S of 4 bits": 64, "wide": 64}
+    rows = []
+    for name, folder in models(*sizes):
+        prompt = random_prompt(folder, SHORT)
+        with Peer([compile_host("crowd"), folder]) as host:
+            for count in (1, 4):
+                given = (sizes[name], count, *prompt)
+                ways = {way: partial(host.numbers, way, *given) for way in ("asked", "together")}
+                runs = take_turns(8, ways)
+                asked, plain = ([numbers[0] for numbers in run] for run in runs.values())
+                row: Row = {"model": name, "vocabulary": vocabulary_size(folder), "contexts": count}
+                steps = (1e3 * count * (1 / a - 1 / b) for a, b in zip(asked, plain, strict=True))
+                row |= {"ms": median(steps)}
+                rows.append(compared(row, {"with": asked, "without": plain}))
+    return rows
 
 
 @benchmark

@@ -5,8 +5,9 @@
  * SLOWEST FASTEST STEADY LAST": tokens/s of all threads together while they decode, the median
  * seconds to the first token, the tokens/s of the slowest and of the fastest context, the tokens/s
  * of all while none is missing, 0 if one always was, and the seconds until all had their first
- * token. KIND is "together", "alone" (solo contexts) or "locked": whole generations one after the
- * other, behind one lock.
+ * token. KIND is "together", "alone" (solo contexts), "asked" (together, with a
+ * logits_fn that changes nothing) or "locked": whole generations one after the other, behind one
+ * lock.
  * Tokens are greedy, or sampled at a temperature behind the kind: "together@0.8".
  */
 #include "host.h"
@@ -32,6 +33,12 @@ static bool is(const task* asked, const char* kind) {
   return strcspn(asked->kind, "@") == strlen(kind) && strncmp(asked->kind, kind, strlen(kind)) == 0;
 }
 
+static bool change_nothing(const int32_t* tokens, size_t count, float* logits, size_t vocabulary,
+                           void* user_data) {
+  (void)tokens, (void)count, (void)logits, (void)vocabulary, (void)user_data;
+  return true;
+}
+
 static void* run(void* data) {
   worker* self = data;
   static int32_t prompts[MAX_THREADS][MAX_TOKENS];
@@ -44,6 +51,7 @@ static void* run(void* data) {
   cow_mlx_generation_params params = greedy(self->asked->max_tokens);
   if (temperature) params.temperature = strtof(temperature + 1, NULL);
   params.seed = self->index;
+  if (is(self->asked, "asked")) params.logits_fn = change_nothing;
   check(cow_mlx_context_reset(self->context));
   pass(&all_there);
   self->begun = now();
@@ -80,7 +88,7 @@ static void answer(cow_mlx_model model, const task* asked) {
   cow_mlx_context_params params;
   cow_mlx_context_params_init(&params, sizeof params);
   params.share_prefix = false;
-  params.solo = !is(asked, "together");
+  params.solo = !is(asked, "together") && !is(asked, "asked");
   all_there.missing = count;
   for (size_t i = 0; i < count; i++) {
     workers[i].asked = asked;

@@ -20,7 +20,7 @@ SECONDS, SEED = 30, 1
 KINDS = {
     *("stream", "generate", "chat", "cancel", "free"),
     *("fork", "trim", "checkpoint", "save_and_load", "tokenize"),
-    *("keep_in_memory", "sleep", "think", "score", "rows"),
+    *("keep_in_memory", "sleep", "think", "score", "rows", "call_tools"),
 }
 
 

@@ -28,6 +28,9 @@ from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, EUNS
 THREADS, ATTEMPTS = 8, 3
 FOREVER = 2**32 - 1
 QUESTIONS = ["Tell me a story about a fox.", "What is a mouse?"]
+CITY = {"type": "object", "properties": {"city": {"enum": ["Rio", "Rome"]}}, "required": ["city"]}
+TOOLS = {"tools": [{"name": "get_weather", "parameters": CITY}], "tool_choice": "auto"}
+TOOL_QUESTIONS = ["What is the weather in Rome?", "What is the weather in Oslo?", *QUESTIONS]
 TEXTS = ["Once upon a time", "The fox and the hen", "Tom was a frog who liked to swim. One day"]
 PARAMS: list[dict[str, Any]] = [
     {"max_tokens": 16},
@@ -54,11 +57,14 @@ class Task(NamedTuple):
 
 
 class Chat(NamedTuple):
-    """A question, and the answer that it gets alone."""
+    """A question, perhaps with tools, and the text and the calls that it gets alone."""
 
     model: int
     messages: list[dict[str, str]]
+    options: dict[str, Any] | None
+    params: dict[str, Any]
     text: str
+    calls: list[tuple[str, Any]]
 
 
 def alone(model: int, settings: dict[str, Any], prompt: list[int], params: dict[str, Any]) -> Task:
@@ -73,13 +79,25 @@ def alone(model: int, settings: dict[str, Any], prompt: list[int], params: dict[
     return Task(model, settings, prompt, params, tokens, "".join(piece.text for piece in pieces))
 
 
-def answered(model: int, question: str) -> Chat:
+def answered(
+    model: int, question: str, options: dict[str, Any] | None = None, **params: Any
+) -> Chat:
     """A chat, likewise."""
     messages = [{"role": "user", "content": question}]
     context = lib.context(model, solo=True)
-    text = lib.chat(context, messages, max_tokens=24).said()
+    params = {"max_tokens": 24, **params}
+    chat = lib.chat(context, messages, options=options, **params)
     lib.free(context)
-    return Chat(model, messages, text)
+    return Chat(model, messages, options, params, chat.said(), chat.calls)
+
+
+def answered_with_tools(model: int) -> list[Chat]:
+    """Chats whose tools may be called: a grammar begins behind the marker of a call."""
+    ways: list[dict[str, Any]] = [{}, {"draft_tokens": 2}, {"temperature": 0.8, "seed": 3}]
+    chats = [answered(model, text, TOOLS, **way) for text in TOOL_QUESTIONS for way in ways]
+    cities = {call["city"] for chat in chats for _, call in chat.calls}
+    assert cities and cities <= {"Rio", "Rome"}, cities
+    return chats
 
 
 def allow(error: StatusError, *statuses: int) -> None:
@@ -128,7 +146,8 @@ class Worker:
         self.done: Counter[str] = Counter()
         self._draw = random.Random(f"{seed} {number}")
         self._tasks = tasks
-        self._chats = chats
+        self._chats = [chat for chat in chats if not chat.options]
+        self._tool_chats = [chat for chat in chats if chat.options]
         self._at_risk = at_risk
         self._file = folder / f"{number}.safetensors"
 
@@ -138,7 +157,7 @@ class Worker:
         return [
             self.stream, self.generate, self.chat, self.cancel, self.free, self.fork, self.trim,
             self.checkpoint, self.save_and_load, self.keep_in_memory, self.sleep, self.tokenize,
-            self.think, self.score, self.rows,
+            self.think, self.score, self.rows, self.call_tools,
         ]  # fmt: skip
 
     def run_all(self) -> None:
@@ -187,7 +206,7 @@ class Worker:
     def _for(self, task: Task) -> AbstractContextManager[int]:
         return self._context(task.model, **task.settings)
 
-    def _params(self, task: Task) -> dict[str, Any]:
+    def _params(self, task: Task | Chat) -> dict[str, Any]:
         """The options of a task, at times with a function that leaves all logits as they are."""
         drafts = task.params.keys() & {"draft", "draft_tokens", "draft_heads"}
         if drafts or self._draw.random() < 0.75:
@@ -363,6 +382,19 @@ class Worker:
             text = lib.chat(context, chat.messages, max_tokens=24).said()
         assert text == chat.text, (text, chat)
 
+    def call_tools(self) -> None:
+        """A chat that may call a tool, whole behind one that is cancelled at times."""
+        chat = self._draw.choice(self._tool_chats)
+
+        def ask(context: int) -> None:
+            params = self._params(chat)
+            said = lib.chat(context, chat.messages, options=chat.options, **params)
+            assert (said.said(), said.calls) == (chat.text, chat.calls), (said.events, chat)
+
+        with self._context(chat.model) as context:
+            self._retried(context, ask)
+            ask(context)
+
     def score(self) -> None:
         """Log probabilities of a prompt, between two generations of the context."""
         task = self._task()
@@ -407,6 +439,7 @@ def prepare(seed: int, calf: str, others: list[str]) -> tuple[list[Task], list[C
     model = lib.load(calf)
     prompts = [(model, lib.tokenize(model, text, flags=1)) for text in TEXTS]
     chats = [answered(model, question) for question in QUESTIONS]
+    chats += answered_with_tools(model)
     draw = random.Random(seed)
     for path in others:
         other = lib.load(path)
