@@ -77,8 +77,9 @@ class TracedProgram:
             path: a name that ends with .json.
 
         Raises:
-            InvalidArgument: it ends otherwise, or the program has more than 16 MiB of JSON.
-            OSError: it cannot be written.
+            InvalidArgument: it ends otherwise, the program has more than 16 MiB of JSON, or it has
+                no parameters and a file of other values is beside it.
+            InputOutput: it cannot be written.
         """
         save(self._entry, self._values, path)
 
@@ -136,11 +137,18 @@ def trace(
     book = Book()
     scope = Scope(book)
     values = dict(parameters or {})
-    given = {name: Value(scope.input(name, _spec(name, *inputs[name]))) for name in inputs}
+    given = {name: Value(scope.input(name, _spec(name, inputs[name]))) for name in inputs}
     for name, array in values.items():
+        if not isinstance(array, mx.array):
+            raise InvalidArgument(
+                f"the parameter {shown(name)} is {type(array).__name__}, must be an array of mlx",
+                reason="wrong_type",
+                argument=name,
+            )
         spec = Spec(tuple(array.shape), str(array.dtype).removeprefix("mlx.core."))
         weight = graph_values.Weight(name, spec, functools.partial(_same, array), uses=2)
         given[name] = Value(scope.parameter(weight))
+    mx.eval(list(values.values()))  # another thread cannot compute what this one has begun
     if len(given) != len(inputs) + len(values):
         raise InvalidArgument("an input and a parameter have one name", reason="conflict")
     for name, value in given.items():
@@ -182,7 +190,15 @@ def _rename(scope: Scope, name: str, results: Sequence[graph_values.Value]) -> N
             value.name = other
 
 
-def _spec(name: str, dtype: str, shape: Sequence[int | str]) -> Spec:
+def _spec(name: str, declared: Declared) -> Spec:
+    if not _is_declared(declared):
+        raise InvalidArgument(
+            f"input {shown(name)} is declared as {declared!r:.80}, must be a dtype and a list of "
+            'numbers and names of dimensions, such as ("float32", ["rows", 3])',
+            reason="wrong_type",
+            argument=name,
+        )
+    dtype, shape = declared
     if dtype not in (*graph_values.NUMPY, "bfloat16"):
         accepted = ", ".join((*graph_values.NUMPY, "bfloat16"))
         raise InvalidArgument(
@@ -193,6 +209,13 @@ def _spec(name: str, dtype: str, shape: Sequence[int | str]) -> Spec:
     sides = tuple(side if isinstance(side, int) else dimensions.parse(side) for side in shape)
     dimensions.check_shape(sides)
     return Spec(sides, dtype)
+
+
+def _is_declared(declared: object) -> bool:
+    if not isinstance(declared, list | tuple) or len(declared) != 2:
+        return False
+    sides = declared[1]
+    return isinstance(sides, list | tuple) and all(isinstance(side, int | str) for side in sides)
 
 
 def _same(array: mx.array) -> mx.array:

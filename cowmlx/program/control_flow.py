@@ -87,8 +87,8 @@ def while_loop(
     return _given(looped(graph_of_call(), states, test, turn, max_iterations))
 
 
-def _values(given: Sequence[Any]) -> list[graph_values.Value]:
-    return [graph_value(each) for each in given]
+def _values(given: Any) -> list[graph_values.Value]:
+    return [graph_value(each) for each in ([given] if isinstance(given, Value) else given)]
 
 
 def _part(function: Callable[..., Any], specs: Sequence[Spec] = ()) -> Part:
@@ -99,6 +99,10 @@ def _part(function: Callable[..., Any], specs: Sequence[Spec] = ()) -> Part:
     with called(scope):
         found = function(*map(Value, inputs))
         results = found if isinstance(found, list | tuple) else [found]
+        if not results:
+            raise InvalidArgument(
+                "a function of control flow returns nothing, must return one value at least"
+            )
         return Part(scope, inputs, [scope.local(graph_value(each)) for each in results])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from cowmlx.errors import InvalidArgument
 from cowmlx.programs import operations
 from cowmlx.programs.bounds import MAX_CONSTANT
+from cowmlx.programs.checking.constants import Unfit, encode
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import values as graph_values
 from cowmlx.programs.importing.scope import Scope
@@ -27,6 +28,7 @@ _OPERATORS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
     "floordiv": "floor_divide", "mod": "remainder", "pow": "power", "matmul": "matmul",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "left_shift", "rshift": "right_shift",
 }  # fmt: skip
 _COMPARISONS = {
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
@@ -69,6 +71,9 @@ class Value:
             raise AttributeError(name)
         return functools.partial(operation(name), self)
 
+    def __pos__(self) -> Value:
+        return self
+
     def __getitem__(self, index: Any) -> Any:
         return _chosen(self, index if isinstance(index, tuple) else (index,))
 
@@ -86,9 +91,17 @@ def _add_operators() -> None:
     def binary(op: str, *, turned: bool = False) -> Callable[[Any, Any], Any]:
         return lambda a, b: apply(op, b, a) if turned else apply(op, a, b)
 
+    def in_place(op: str) -> Callable[[Any, Any], Any]:
+        def change(a: Value, b: Any) -> Value:  # every name of it sees that, as in mlx
+            a._value = apply(op, a, b)._value
+            return a
+
+        return change
+
     for name, op in _OPERATORS.items():
         setattr(Value, f"__{name}__", binary(op))
         setattr(Value, f"__r{name}__", binary(op, turned=True))
+        setattr(Value, f"__i{name}__", in_place(op))
     for name, op in _COMPARISONS.items():
         setattr(Value, f"__{name}__", binary(op))
     for name, op in _SIGNS.items():
@@ -233,8 +246,52 @@ def graph_value(given: Any, dtypes: Sequence[str] = ()) -> graph_values.Value:
     elif isinstance(given, float):
         dtype = kinds[0] if kinds else "float32"
     else:
-        dtype = next((each for each in (*kinds, *dtypes) if each != "bool"), "int32")
-    return graph_of_call().constant(np.array(given), dtype)
+        is_long = not dtypes and not -(1 << 31) <= given < 1 << 31
+        plain = "int64" if is_long else "int32"
+        dtype = next((each for each in (*kinds, *dtypes) if each != "bool"), plain)
+    return graph_of_call().constant(_number(given, dtype), dtype)
+
+
+def _number(given: bool | int | float | complex, dtype: str) -> Any:
+    """Return a number that takes a dtype, as a numpy array.
+
+    Raises:
+        InvalidArgument: it is an integer that the dtype does not hold.
+    """
+    if isinstance(given, bool) or not isinstance(given, int):
+        return np.array(given)
+    try:
+        if "int" not in dtype:
+            return np.array(float(given))
+        encode([given], dtype)
+    except (Unfit, OverflowError) as error:
+        accepted = str(error) if isinstance(error, Unfit) else "a number within float64"
+        raise InvalidArgument(
+            f"a number of {dtype} is {shown(given)}, must be {accepted}",
+            value=shown(given),
+            accepted=accepted,
+        ) from None
+    return np.array(given, dtype)
+
+
+def _plain(part: Any) -> Any:
+    """Return a part of an index with Python's numbers in place of numpy's.
+
+    Raises:
+        InvalidArgument: it is a slice whose ends depend on a run.
+    """
+    if isinstance(part, np.integer):
+        return int(part)
+    if not isinstance(part, slice):
+        return part
+    ends = [_plain(end) for end in (part.start, part.stop, part.step)]
+    for end in ends:
+        if end is not None and (isinstance(end, bool) or not isinstance(end, int)):
+            raise InvalidArgument(
+                f"a slice has {shown(end)}, must have whole numbers; dynamic_slice() begins where "
+                "a value says"
+            )
+    return slice(*ends)
 
 
 def _chosen(value: Value, index: tuple[Any, ...]) -> Any:
@@ -249,7 +306,7 @@ def _chosen(value: Value, index: tuple[Any, ...]) -> Any:
         index, plain = (*index, Ellipsis), [*plain, Ellipsis]
     at = next(place for place, part in enumerate(index) if part is Ellipsis)
     filling = (slice(None),) * (value.ndim - len(plain) + 1)
-    index = (*index[:at], *filling, *index[at + 1 :])
+    index = tuple(map(_plain, (*index[:at], *filling, *index[at + 1 :])))
     starts: list[int] = []
     stops: list[int] = []
     strides: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+from concurrent.futures import ThreadPoolExecutor
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -12,7 +13,7 @@ import pytest
 from support.mlxfn_files import load, name_of
 
 from cowmlx import program
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import InputOutput, InvalidArgument
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import arrays_of
@@ -110,7 +111,50 @@ def test_signs_and_methods():
     assert all(map(same, made.run(x=x, n=n).values(), wanted))
 
 
+def test_a_change_in_place_is_one_of_all_names():
+    """In mlx ``y += 1`` changes the array that ``y`` names, and so whatever names it, too."""
+
+    def function(x, n):
+        y, m = x, n
+        y += 1
+        m <<= 2
+        y *= n
+        return [x, +y, m >> 1, n << m]
+
+    made = program.trace(function, {"x": ("float32", [3]), "n": ("int32", [3])})
+    got = made.run(x=[1.0, 2.0, 3.0], n=[1, 2, 3])
+    wanted = function(mx.array([1.0, 2.0, 3.0]), mx.array([1, 2, 3]))
+    assert all(map(same, got.values(), wanted))
+
+
+def test_numbers_that_a_dtype_does_not_hold_are_refused():
+    for dtype, number in [("uint8", 300), ("uint8", -1), ("int8", 2**40), ("float32", 10**400)]:
+        with pytest.raises(InvalidArgument, match=f"a number of {dtype} is .*, must be"):
+            program.trace(lambda x, number=number: x + number, {"x": (dtype, [3])})
+    made = program.trace(lambda x: [x + 2**63, program.constant(0)], {"x": ("uint64", [1])})
+    assert made.run(x=mx.array([1], mx.uint64))["output_0"].tolist() == [2**63 + 1]
+    made = program.trace(
+        lambda n: program.while_loop(lambda i: i < n, lambda i: i + 1, [2**40]),
+        {"n": ("int64", [])},
+    )
+    assert made.run(n=mx.array(2**40 + 2)).tolist() == 2**40 + 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_a_float_are_infinite(tmp_path):
+    """As in mlx, and without a word of numpy."""
+    given = [1e39, -1e39, complex("inf-2j")]
+    for dtype in ("float16", "bfloat16", "float32", "complex64"):
+        made = program.trace(lambda x: [x + each for each in given], {"x": (dtype, [1])})
+        made.save(str(tmp_path / f"{dtype}.json"))
+        x = mx.ones((1,), getattr(mx, dtype))
+        got = load(tmp_path / f"{dtype}.json").run([x]).finish()
+        wanted = [x + each for each in given]
+        assert [str(each) for each in got] == [str(each) for each in wanted]
+
+
 INDICES = [
+    np.int64(-1), slice(np.int64(1), None, np.int32(2)),
     0, -1, slice(1, 3), slice(None, None, -1), slice(-1, 0, -2), slice(3, None), Ellipsis, None,
     (0, 1), (slice(None), 2), (..., -1), (None, 0, None), (1, ..., None), (slice(None), None, -3),
     (slice(1, None, 2), slice(None, None, -2), 0), (..., slice(0, 1), 2), [2, 0],
@@ -269,6 +313,11 @@ def test_a_value_is_known_in_its_function_alone():
         (lambda x: x[3], {}, "an index has 3 for axis 0 of 3"),
         (lambda x: x[0, 0], {}, "an index has 2 axes, the value has 1"),
         (lambda x: x["a"], {}, "an index has 'a'"),
+        (lambda x: x[x.argmax() :], {}, "a slice has Value.*dynamic_slice"),
+        (lambda x: x[0.5:], {}, "a slice has 0.5"),
+        (lambda x: program.cond(x[0] > 0, lambda: [], list), {}, "returns nothing"),
+        (lambda x: program.scan(lambda e: (), [], [x]), {}, "returns nothing"),
+        (lambda x, w: x * w, {"w": np.ones(3)}, "'w' is ndarray, must be an array of mlx"),
         (lambda x: x.reshape(shape=[2]), {}, "reshape"),
         (lambda x: x.softmax(axes=0), {}, "has no attribute 'axes'"),
         (lambda x: program.cond(x[0] > 0, lambda: x, lambda: x[0]), {}, "cond: a function returns"),
@@ -289,7 +338,12 @@ def test_what_cannot_be_traced_is_refused(function, parameters, said):
 
 @pytest.mark.parametrize(
     ("dtype", "shape", "said"),
-    [("float", [3], "must be one of bool"), ("float32", ["2 rows"], "is no dimension")],
+    [
+        ("float", [3], "must be one of bool"),
+        ("float32", ["2 rows"], "is no dimension"),
+        ("float32", [2.5], "must be a dtype and a list"),
+        ("float32", None, "must be a dtype and a list"),
+    ],
 )
 def test_wrong_declarations_are_refused(dtype, shape, said):
     with pytest.raises(InvalidArgument, match=said):
@@ -319,3 +373,30 @@ def test_runs_name_what_they_lack():
         made.run()
     with pytest.raises(InvalidArgument, match="run has 'y', which is no input; inputs are x"):
         made.run(x=[1.0, 2.0, 3.0], y=1)
+
+
+def test_files_are_written_together_or_not_at_all(tmp_path):
+    """A failure leaves the earlier program with its values."""
+    path = tmp_path / "made.json"
+    program.trace(lambda x, w: x * w, X, {"w": mx.ones((3,))}).save(str(path))
+    earlier = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(InvalidArgument, match=r"made.safetensors would be read as values"):
+        program.trace(lambda x: x * 2, X).save(str(path))
+    (tmp_path / "made.json.partial").mkdir()  # so that the second file cannot be written
+    with pytest.raises(InputOutput, match="cannot write"):
+        program.trace(lambda x, w: x * w, X, {"w": mx.zeros((3,))}).save(str(path))
+    (tmp_path / "made.json.partial").rmdir()
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == earlier
+
+
+def test_any_thread_may_run_what_another_has_traced():
+    """Also with parameters that were not computed yet."""
+    weights = {"w": mx.random.normal((3, 2))}
+    made = program.trace(lambda x, w: program.exp(x) @ w, {"x": ("float32", ["rows", 3])}, weights)
+
+    def run(count):
+        x = mx.ones((count, 3))
+        return same(made.run(x=x), mx.exp(x) @ weights["w"], 1e-5)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(run, range(16)))

@@ -20,7 +20,7 @@ from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.rules import BITS, mlx_dtype
 
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_COMPLEX = re.compile(r"[-+0-9.eEj]{1,64}")
+_COMPLEX = re.compile(r"[-+0-9.eEjinfa]{1,64}")
 _PACKED = {"float64": "d", "float32": "f", "float16": "e"}
 
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cowmlx.errors import InvalidArgument, NotFound
@@ -100,16 +101,19 @@ def require_json_ending(path: str) -> None:
 def save(entry: Mapping[str, Any], values: Mapping[str, mx.array], path: str) -> None:
     """Write a program as JSON, and values of its parameters as safetensors beside it.
 
+    Earlier files stay until both are written.
+
     Args:
         entry: the program as JSON has it.
         values: by the names of parameters.
         path: a name that ends with .json.
 
     Raises:
-        InvalidArgument: it ends otherwise, or the program is larger than programs may be.
-        OSError: a file cannot be written.
+        InvalidArgument: it ends otherwise, the program is larger than programs may be, or it has
+            no parameters and a file of other values is beside it.
+        InputOutput: a file cannot be written.
     """
-    from cowmlx.folders import safetensors
+    from cowmlx.folders import places, safetensors
 
     require_json_ending(path)
     text = json.dumps(entry, separators=(",", ":"))
@@ -118,10 +122,32 @@ def save(entry: Mapping[str, Any], values: Mapping[str, mx.array], path: str) ->
             f"the program has {len(text):,} bytes of JSON, of {MAX_BYTES:,} at most",
             reason="limit_exceeded",
         )
-    if values:
-        safetensors.save(os.path.splitext(path)[0] + ARRAYS, dict(values))
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    beside = os.path.splitext(path)[0] + ARRAYS
+    if not values and os.path.exists(beside):
+        raise InvalidArgument(
+            f"{beside} would be read as values of parameters, and the program has none: move it, "
+            "or choose another name",
+            reason="conflict",
+            argument="path",
+        )
+    fresh = f"{beside}.partial{ARRAYS}", f"{path}.partial"  # mlx wants this ending
+    try:
+        if values:
+            safetensors.save(fresh[0], dict(values))
+            places.sync(fresh[0])
+        with open(fresh[1], "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if values:
+            os.replace(fresh[0], beside)
+        os.replace(fresh[1], path)
+    except OSError as error:
+        raise places.unwritable(path, error) from error
+    finally:
+        for name in fresh:
+            with suppress(OSError):
+                os.remove(name)
 
 
 def _json_steps(path: str) -> Steps[tuple[dict[str, Any], dict[str, mx.array]]]:

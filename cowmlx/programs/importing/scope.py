@@ -110,7 +110,8 @@ class Scope:
         if not isinstance(array, np.ndarray) or array.dtype == object:
             array = np.asarray(array) if dtype is None else _listed(array, dtype)
         elif dtype is not None:
-            array = array.astype(numpy_type(dtype))
+            with np.errstate(over="ignore", invalid="ignore"):  # which it would print
+                array = array.astype(numpy_type(dtype))
         kind = "int64" if array.dtype == object else str(array.dtype)
         return Value(Spec(tuple(array.shape), kind), self, known=array)
 
