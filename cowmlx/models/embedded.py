@@ -113,6 +113,8 @@ class EmbeddedRow(int):
 
     rows: Rows
     index: int
+    token = -1
+    """The token that is looked up at the position; -1: it has a row."""
 
     @classmethod
     def of(cls, rows: Rows, index: int, data: bytes) -> EmbeddedRow:
@@ -132,7 +134,8 @@ class EmbeddedRow(int):
 def looked_up(tokens: list[int]) -> Iterator[mx.array]:
     """Give ids (S,) for a network, whose table gives rows in place of those in ``tokens``."""
     places = [token for token in tokens if isinstance(token, EmbeddedRow)]
-    ids = mx.array([max(token, 0) for token in tokens], mx.int32)
+    found = [token.token if isinstance(token, EmbeddedRow) else token for token in tokens]
+    ids = mx.array([max(token, 0) for token in found], mx.int32)
     if not places:
         yield ids
         return
@@ -151,7 +154,7 @@ def looked_up(tokens: list[int]) -> Iterator[mx.array]:
             parts.append(mx.zeros((end - at, table.width), kind))
         at = end
     rows = mx.concatenate(parts)[None]
-    with table.giving(rows, mx.array([token < 0 for token in tokens])):
+    with table.giving(rows, mx.array([token < 0 for token in found])):
         yield ids
 
 

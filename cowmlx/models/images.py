@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import OrderedDict
+from itertools import accumulate
 from time import perf_counter
 from weakref import ref
 
@@ -48,14 +49,15 @@ class Image:
         count: its positions.
 
     Attributes:
-        pixels: the image, or None if a file named it by its hash.
-        rows: its embeddings (count, D), or None before they are computed.
+        rows: its embeddings (count, D), or None before they are computed. Those of positions that
+            have a token are of no use.
     """
 
     def __init__(self, encoder: ImageEncoder, key: str, first: int, count: int) -> None:
         self._encoder = encoder
         self.key, self.first, self.count = key, first, count
-        self.pixels: Pixels | None = None
+        self._pixels: Pixels | None = None
+        self._layout: list[int] = []
         self.both_ways = encoder.both_ways
         self.rows: mx.array | None = None
         self._steps: Generator[None, None, mx.array] | None = None
@@ -63,8 +65,16 @@ class Image:
     @property
     def nbytes(self) -> int:
         """Bytes of the pixels and the embeddings."""
-        parts = self.pixels, self.rows
+        parts = self._pixels, self.rows
         return sum(part.nbytes for part in parts if part is not None)
+
+    def show(self, pixels: Pixels, layout: list[int]) -> None:
+        """Take the pixels, which a file does not name, and what the positions are."""
+        self._pixels, self._layout = pixels, layout
+
+    def token_at(self, index: int) -> int:
+        """Return the token that is looked up at a position; -1: it has a row."""
+        return self._layout[index]
 
     def advance(self) -> bool:
         """Compute the embeddings for a while; false if they are there.
@@ -75,22 +85,32 @@ class Image:
         if self.rows is not None:
             return False
         if self._steps is None:
-            if self.pixels is None:
+            if self._pixels is None:
                 raise BadState(
                     "an image of the prompt is known by the hash in a saved context alone; give "
                     "the messages with the image once more"
                 )
-            self._steps = self._encoder.steps(self.pixels)
+            self._steps = self._encoder.steps(self._pixels)
         began = perf_counter()
         try:
             while perf_counter() - began < _SLICE:
                 next(self._steps)
         except StopIteration as stop:
-            self.rows, self._steps = stop.value, None
+            self.rows, self._steps = _spread(stop.value, self._layout), None
         except BaseException:
             self._steps = None  # from the beginning, if it is tried again
             raise
         return True
+
+
+def _spread(rows: mx.array, layout: list[int]) -> mx.array:
+    """Return rows (N, D) of the positions without a token as rows of all positions."""
+    if len(layout) == rows.shape[0]:
+        return rows
+    places = list(accumulate((token < 0 for token in layout), initial=0))[:-1]
+    spread = rows[mx.minimum(mx.array(places), rows.shape[0] - 1)]
+    mx.eval(spread)
+    return spread
 
 
 class PlacedImage:
@@ -122,6 +142,11 @@ class ImagePosition(EmbeddedRow):
         return self.rows.image
 
     @property
+    def token(self) -> int:  # type: ignore[override]
+        """The token that is looked up there; -1: it has a row."""
+        return self.image.token_at(self.index)
+
+    @property
     def host_id(self) -> int:
         """The id that hosts have."""
         return self.rows.image.first - self.index
@@ -139,10 +164,10 @@ class ImageStore:
 
     def __init__(self, encoder: ImageEncoder, capacity: int = MODEL["media_cache"]) -> None:
         self.encoder, self.capacity = encoder, capacity
-        self._recent: OrderedDict[str, Image] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, int], Image] = OrderedDict()
         self._begins: list[int] = []  # of the images' ids, without their signs, in order
         self._known: list[Reference] = []
-        self._by_key: dict[str, Reference] = {}
+        self._by_key: dict[tuple[str, int], Reference] = {}
         self._next = -HOST_IDS[-1]
 
     def image_of(self, pixels: Pixels) -> Image:
@@ -151,14 +176,16 @@ class ImageStore:
         Raises:
             OutOfMemory: there are no more ids.
         """
-        count = self.encoder.positions(pixels.width, pixels.height)
-        image = self._known_as(self._key(pixels.hash), count)
-        image.pixels = pixels
+        layout = self.encoder.layout(pixels.width, pixels.height)
+        image = self._known_as(self._key(pixels.hash), len(layout))
+        image.show(pixels, layout)
         self.keep(image)
         return image
 
     def image_of_hash(self, key: str, count: int) -> Image | None:
         """Return the image of an earlier one's key; None if that was seen in another way.
+
+        The count is what a file says: with another one it is another image.
 
         Raises:
             OutOfMemory: there are no more ids.
@@ -166,14 +193,13 @@ class ImageStore:
         name, _, digits = key.rpartition(" ")
         if name != self.encoder.key or not _HASH.fullmatch(digits) or not 0 < count < 1 << 20:
             return None
-        image = self._known_as(key, count)
-        return image if image.count == count else None
+        return self._known_as(key, count)
 
     def _key(self, digits: str) -> str:
         return f"{self.encoder.key} {digits}"
 
     def _known_as(self, key: str, count: int) -> Image:
-        known = self._by_key.get(key)
+        known = self._by_key.get((key, count))
         image = None if known is None else known()
         if image is None:
             if self._next + count > 1 << 31:
@@ -182,14 +208,15 @@ class ImageStore:
             self._forget_dead()
             self._begins.append(self._next)
             self._known.append(ref(image))
-            self._by_key[key] = self._known[-1]
+            self._by_key[key, count] = self._known[-1]
             self._next += count
         return image
 
     def keep(self, image: Image) -> None:
         """Note that an image is used, and give up those that were not used for longest."""
-        self._recent[image.key] = image
-        self._recent.move_to_end(image.key)
+        own = image.key, image.count
+        self._recent[own] = image
+        self._recent.move_to_end(own)
         held = sum(each.nbytes for each in self._recent.values())
         while held > self.capacity and len(self._recent) > 1:
             _, dropped = self._recent.popitem(last=False)
@@ -237,7 +264,7 @@ def images_of(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> ImageS
 def positions_of(image: Image, table: TokenTable) -> list[ImagePosition]:
     """Return the ids of an image's positions."""
     placed = PlacedImage(image, table)
-    key = image.key.encode()
+    key = f"{image.count} {image.key}".encode()
     return [
         ImagePosition.of(placed, at, key + at.to_bytes(8))  # type: ignore[arg-type,misc]
         for at in range(image.count)

@@ -56,7 +56,7 @@ def build(
     module = architectures.load(architecture)
     for part in (config, config.get("text_config")):
         check_sizes(part)
-    if architecture not in architectures.OWN:  # ours report this themselves, and name the block
+    if architecture not in architectures.SELF_CHECKED:
         check_numbers(config, module.ModelArgs)
     labelled = ranking.is_classifier(config) and architecture not in architectures.ENCODERS
     try:

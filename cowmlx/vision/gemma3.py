@@ -12,7 +12,7 @@ from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
 from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.siglip import Siglip, SiglipOptions
-from cowmlx.vision.towers import load_steps, vision_options
+from cowmlx.vision.towers import load_steps, siglip_places, vision_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,13 +24,8 @@ if TYPE_CHECKING:
 
 _AROUND = 4  # tokens: two line breaks, as one token each, and the marks of begin and end
 _PLACES = {
-    "vision_tower.vision_model.embeddings.patch_embedding.": "tower.patch_embedding.",
-    "vision_tower.vision_model.embeddings.position_embedding.weight": "tower.position_embedding",
-    "vision_tower.vision_model.encoder.layers.": "tower.layers.",
-    "vision_tower.vision_model.post_layernorm.": "tower.post_layernorm.",
+    **siglip_places("vision_tower.vision_model."),
     "multi_modal_projector.": "projector.",
-    ".self_attn.": ".",
-    ".mlp.": ".",
 }
 
 
@@ -106,12 +101,12 @@ class Gemma3ImageEncoder:
         begin, soft, end = (tokenizer.added[own] for own in ids)  # type: ignore[index]
         return Written(begin, f"\n\n{begin}{soft}{end}\n\n", ids[1], (begin, soft, end))  # type: ignore[arg-type]
 
-    def positions(self, width: int, height: int) -> int:
-        """Return how many positions an image has."""
-        return self._side**2
+    def layout(self, width: int, height: int) -> list[int]:
+        """Return what its positions are: rows."""
+        return [-1] * self._side**2
 
     def tokens(self, width: int, height: int) -> int:
-        """Return the same with the tokens around the image."""
+        """Return how many positions there are, with those of tokens around the image."""
         return self._side**2 + _AROUND
 
     def info(self) -> dict[str, Any]:

@@ -27,23 +27,28 @@ if TYPE_CHECKING:
         written: Written
         """How prompts have images."""
 
-        def positions(self, width: int, height: int) -> int:
-            """Return how many positions an image has."""
+        def layout(self, width: int, height: int) -> list[int]:
+            """Return for each position of an image a token that is looked up there; -1: a row."""
 
         def tokens(self, width: int, height: int) -> int:
-            """Return the same with the tokens around the image."""
+            """Return how many positions there are, with those of tokens around the image."""
 
         def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
             """Return the rows (N, D) of an image, yielding between bounded parts.
 
-            Rows are what the network's table of embeddings would give.
+            They are what the network's table of embeddings would give, for the positions without
+            a token.
             """
 
         def info(self) -> dict[str, Any]:
             """Return what ``model_info`` reports of it."""
 
 
-FAMILIES = {"gemma3": ("cowmlx.vision.gemma3", "Gemma3ImageEncoder")}
+FAMILIES = {
+    "gemma3": ("cowmlx.vision.gemma3", "Gemma3ImageEncoder"),
+    "idefics3": ("cowmlx.vision.idefics3", "Idefics3ImageEncoder"),
+    "smolvlm": ("cowmlx.vision.idefics3", "Idefics3ImageEncoder"),
+}
 
 
 def open_encoder(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> ImageEncoder:

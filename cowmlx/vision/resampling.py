@@ -49,8 +49,13 @@ class Filter(NamedTuple):
     support: float
 
 
-# By the numbers that Pillow and preprocessor_config.json have.
-FILTERS = {1: Filter(_lanczos, 3.0), 2: Filter(_bilinear, 1.0), 3: Filter(_bicubic, 2.0)}
+LANCZOS, BILINEAR, BICUBIC = 1, 2, 3
+"""The numbers that Pillow and ``preprocessor_config.json`` have."""
+FILTERS = {
+    LANCZOS: Filter(_lanczos, 3.0),
+    BILINEAR: Filter(_bilinear, 1.0),
+    BICUBIC: Filter(_bicubic, 2.0),
+}
 
 
 class _Taps(NamedTuple):

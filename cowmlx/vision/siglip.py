@@ -10,12 +10,11 @@ from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import LayerNorm
 
 from cowmlx.networks.encoders.layers import Activation, Attend
+from cowmlx.vision.turns import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-_PART = 1 << 29  # multiplications of a turn
+    from collections.abc import Generator
 
 
 class SiglipOptions(NamedTuple):
@@ -35,13 +34,6 @@ class SiglipOptions(NamedTuple):
     def side(self) -> int:
         """Patches of a side."""
         return self.image // self.patch
-
-
-def _parts(count: int, each: int) -> Iterator[slice]:
-    """Yield slices of ``count`` rows, of which each takes so many multiplications."""
-    size = max(1, _PART // each)
-    for begin in range(0, count, size):
-        yield slice(begin, min(begin + size, count))
 
 
 class SiglipLayer(Module):
@@ -68,21 +60,21 @@ class SiglipLayer(Module):
         """Return the layer's result for (N, D), yielding between bounded parts."""
         count, dims = x.shape
         projected = []
-        for part in _parts(count, 3 * dims * dims):
+        for part in parts(count, 3 * dims * dims):
             normed = self.layer_norm1(x[part])
             projected.append([self.q_proj(normed), self.k_proj(normed), self.v_proj(normed)])
             mx.eval(projected[-1])
             yield
         q, k, v = (self._split(mx.concatenate(list(own))) for own in zip(*projected, strict=True))
         attended = []
-        for part in _parts(count, 2 * count * dims + dims * dims):
+        for part in parts(count, 2 * count * dims + dims * dims):
             own = self.attend(q[:, :, part], k, v)
             joined = own.transpose(0, 2, 1, 3).reshape(-1, dims)
             attended.append(x[part] + self.out_proj(joined))
             mx.eval(attended[-1])
             yield
         x, made = mx.concatenate(attended), []
-        for part in _parts(count, self._mlp):
+        for part in parts(count, self._mlp):
             own = self.fc1(self.layer_norm2(x[part]))
             made.append(x[part] + self.fc2(self.activation(own)))
             mx.eval(made[-1])
@@ -108,9 +100,17 @@ class Siglip(Module):
         self.layers = [SiglipLayer(options) for _ in range(options.layers)]
         self.post_layernorm = LayerNorm(options.dims, options.eps)
 
-    def steps(self, patches: mx.array) -> Generator[None, None, mx.array]:
-        """Return the hidden states (N, D) of patches, yielding between bounded parts."""
-        x = self.patch_embedding(patches) + self.position_embedding
+    def steps(
+        self, patches: mx.array, positions: mx.array | None = None
+    ) -> Generator[None, None, mx.array]:
+        """Return the hidden states (N, D) of patches, yielding between bounded parts.
+
+        Args:
+            patches: (N, P).
+            positions: their embeddings, (N, D); None: all that there are, in order.
+        """
+        own = self.position_embedding if positions is None else positions
+        x = self.patch_embedding(patches) + own
         mx.eval(x)
         yield
         for layer in self.layers:

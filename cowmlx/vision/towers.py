@@ -13,7 +13,7 @@ from cowmlx.vision.siglip import SiglipOptions
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any
+    from typing import Any, TypeGuard
 
     from mlx.nn.layers.base import Module
 
@@ -21,28 +21,65 @@ _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
 _CONV_AXES = 4
 
 
-def vision_options(config: dict[str, Any]) -> SiglipOptions:
+def vision_options(
+    config: dict[str, Any], kinds: tuple[str, ...] = ("siglip_vision_model",), **others: int
+) -> SiglipOptions:
     """Return the sizes of a SigLIP tower, whose defaults are those of transformers.
+
+    Args:
+        config: the part of a config about the tower.
+        kinds: what it may call itself.
+        others: defaults that are not those of SigLIP.
 
     Raises:
         Unsupported: they make no tower.
     """
     defaults = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
-    defaults |= {"intermediate_size": 3072, "patch_size": 16, "image_size": 224}
+    defaults |= {"intermediate_size": 3072, "patch_size": 16, "image_size": 224, **others}
     sizes = [config.get(name, own) for name, own in defaults.items()]
     eps, kind = config.get("layer_norm_eps", 1e-6), config.get("hidden_act", "gelu_pytorch_tanh")
     if (
-        not all(isinstance(size, int) and 0 < size <= 1 << 16 for size in sizes)
+        not all(is_size(size) for size in sizes)
         or not isinstance(eps, float)
         or kind not in _ACTIVATIONS
         or config.get("num_channels", 3) != 3
-        or config.get("model_type", "siglip_vision_model") != "siglip_vision_model"
+        or config.get("model_type", kinds[0]) not in kinds
     ):
         raise Unsupported("config.json: vision_config is of no tower that is known here")
     dims, layers, heads, mlp, patch, image = sizes
     if dims % heads or image % patch:
         raise Unsupported("config.json: the sizes of vision_config do not fit each other")
     return SiglipOptions(dims, layers, heads, mlp, patch, image, eps, _ACTIVATIONS[kind])
+
+
+def is_size(value: object, most: int = 1 << 16) -> TypeGuard[int]:
+    """Whether a value of a config is a number of things, of which there is at least one."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
+
+
+def text_width(config: dict[str, Any], default: int) -> int:
+    """Return the numbers of a row of the text's network.
+
+    Raises:
+        Unsupported: they are no number.
+    """
+    text = config.get("text_config")
+    width = text.get("hidden_size", default) if isinstance(text, dict) else None
+    if not is_size(width, 1 << 20):
+        raise Unsupported(f"config.json: hidden_size of text_config is {width!r}, no size")
+    return width
+
+
+def siglip_places(prefix: str) -> dict[str, str]:
+    """Return the names of SigLIP's weights behind a prefix, as :func:`load_steps` takes them."""
+    return {
+        f"{prefix}embeddings.patch_embedding.": "tower.patch_embedding.",
+        f"{prefix}embeddings.position_embedding.weight": "tower.position_embedding",
+        f"{prefix}encoder.layers.": "tower.layers.",
+        f"{prefix}post_layernorm.": "tower.post_layernorm.",
+        ".self_attn.": ".",
+        ".mlp.": ".",
+    }
 
 
 def load_steps(

@@ -7,9 +7,9 @@ import pathlib
 from typing import Any
 
 from . import tokenizers
-from .vision_families import Family, Random, gemma3
+from .vision_families import Family, Random, gemma3, idefics3
 
-FAMILIES = {family.name: family for family in (gemma3.FAMILY,)}
+FAMILIES = {family.name: family for family in (gemma3.FAMILY, *idefics3.FAMILIES)}
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}"

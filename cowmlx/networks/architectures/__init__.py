@@ -1,6 +1,6 @@
 """Which architecture a config asks for: one of ours, or one of mlx-lm's.
 
-Ours are made of a wiring, or are encoders.
+Ours are made of a wiring, or are encoders, or vision models around one of mlx-lm's.
 
 An architecture is a module with ``ModelArgs.from_dict`` and ``Model``, as mlx-lm has them.
 """
@@ -22,7 +22,10 @@ ENCODERS = (
     *("bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "nomic_bert"),
     *("roberta", "xlm-roberta"),
 )
-OWN = (*WIRED, *ENCODERS)
+SEEING = ("idefics3", "smolvlm")
+SELF_CHECKED = (*WIRED, *ENCODERS)
+"""Those that report odd numbers of a config themselves."""
+OWN = (*SELF_CHECKED, *SEEING)
 
 
 def name(config: dict[str, Any]) -> str:
@@ -48,7 +51,8 @@ def load(architecture: str) -> ModuleType:
         Unsupported: it cannot be imported here.
     """
     if architecture in OWN:
-        return importlib.import_module(f"{__name__}.{architecture.replace('-', '_')}")
+        module = "seeing" if architecture in SEEING else architecture.replace("-", "_")
+        return importlib.import_module(f"{__name__}.{module}")
     return light_route.import_module(f"models.{architecture}")
 
 

@@ -27,8 +27,8 @@ from support.signatures import (
 
 RECORDED = ROOT / "tests/fixtures/images"
 COUNT = 8
+ODD = (0, -1, 3, 1 << 40, 2.5, True, None, "x", [], {"longest_edge": 1}, [1, "x", None])
 STRIDE = 7  # tokens of the vocabulary whose logits are recorded
-SIZES = ((1, 1), (4000, 30), (30, 4000), (37, 21), (80, 64), (64, 80), (8192, 8192))
 
 
 @pytest.fixture(scope="module", params=list(tiny_vision_models.FAMILIES))
@@ -149,21 +149,22 @@ def test_each_decoded_token_is_that_of_the_whole_prompt(lib, seer, open_context,
         assert int(found.argmax()) == tokens[count]
 
 
-def test_media_tokens_are_those_of_a_prompt(lib, seer, media, calf):
-    """Of images of any size; model_info tells the most that one takes."""
+def test_media_tokens_are_those_of_a_prompt(lib, seer, media, calf, recorded):
+    """Of images of any size, as transformers has them; model_info tells the most."""
     info = lib.info(seer)["images"]
     assert info["why_not"] is None
     out = c_int32(-7)
     call = lib.c.cow_mlx_model_media_tokens
     without = lib.chat_prompt(seer, said("a", "b"))
-    for size in SIZES:
-        lib.check(call(seer, *size, 0, byref(out)))
-        assert 0 < out.value <= info["tokens"]
-        if size[0] * size[1] > 1 << 17:
-            continue
-        tokens = lib.chat_prompt(seer, said("a", media(np.zeros((*size[::-1], 3), np.uint8)), "b"))
+    lib.check(call(seer, 8192, 8192, 0, byref(out)))
+    assert out.value <= info["tokens"]
+    for width, height, count in recorded["counts"].tolist():
+        lib.check(call(seer, width, height, 0, byref(out)))
+        assert out.value <= info["tokens"]
+        black = media(np.zeros((height, width, 3), np.uint8))
+        tokens = lib.chat_prompt(seer, said("a", black, "b"))
         [image] = images_of(tokens)
-        assert image == list(range(image[0], image[0] - len(image), -1))
+        assert image == list(range(image[0], image[0] - count, -1))
         assert len(tokens) - len(without) == pytest.approx(out.value, abs=2)  # merges of text
     for width, height, detail in ((0, 1, 0), (1, -1, 0), (1, 1, 1), (2**31 - 1, 2**31 - 1, 0)):
         refused(
@@ -382,6 +383,33 @@ def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, m
         lib.free_model(model)
 
 
+def test_quantized_weights_see_nearly_the_same(lib, folder, open_context, recorded, media, seer):
+    import mlx.core as mx
+
+    stored = mx.load(str(folder / "model.safetensors"))
+    made = {}
+    for name, array in stored.items():
+        own, found, _ = name.rpartition(".weight")
+        if found and array.ndim == 2 and not array.shape[1] % 32 and "position" not in name:
+            parts = dict(
+                zip(("weight", "scales", "biases"), mx.quantize(array, 32, 8), strict=True)
+            )
+            made |= {f"{own}.{part}": value for part, value in parts.items()}
+        else:
+            made[name] = array
+    mx.save_safetensors(str(folder / "model.safetensors"), made, {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization"] = {"group_size": 32, "bits": 8}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = lib.load(folder)
+    messages = said("a", media(recorded["first"]))
+    found, expected = (
+        begun(lib, open_context(each), lib.chat_prompt(each, messages)) for each in (model, seer)
+    )
+    assert np.corrcoef(found, expected)[0, 1] > 0.99
+    lib.free_model(model)
+
+
 def test_a_window_rolls_over_images(lib, seer, open_context, prompt):
     size = len(prompt) + 10
     context = open_context(seer, max_tokens=size, overflow=OVERFLOW_ROLL, keep_tokens=2)
@@ -415,6 +443,40 @@ def test_folders_that_do_not_fit_are_text_models(lib, folder, family):
     message = refused(EUNSUPPORTED, lib.chat_prompt, model, said(1))
     assert "text only" in message
     lib.free_model(model)
+
+
+def test_odd_settings_are_errors_with_names(lib, folder, open_context, media, recorded):
+    """Any value of a setting: images are refused, by name, or are seen; nothing else happens."""
+    image = media(recorded["first"])
+    files = {name: folder / f"{name}.json" for name in ("config", "preprocessor_config")}
+    texts = {name: json.loads(path.read_text()) for name, path in files.items()}
+    own = [key for key in texts["config"] if isinstance(texts["config"][key], int | float)]
+    places = [("config", key) for key in own if key != "vocab_size"]
+    places += [("preprocessor_config", key) for key in texts["preprocessor_config"]]
+    places += [("vision_config", key) for key in texts["config"]["vision_config"]]
+    for place, key in places:
+        for odd in ODD:
+            name = "config" if place == "vision_config" else place
+            changed = json.loads(json.dumps(texts[name]))
+            (changed[place] if place == "vision_config" else changed)[key] = odd
+            files[name].write_text(json.dumps(changed))
+            try:
+                model = lib.load(folder)
+            except StatusError as error:
+                assert error.status in (EFORMAT, EUNSUPPORTED), (place, key, odd, error.message)
+                continue
+            finally:
+                files[name].write_text(json.dumps(texts[name]))
+            why = lib.info(model)["images"]["why_not"]
+            if why is None:
+                try:
+                    tokens = lib.chat_prompt(model, said(image))
+                    lib.begin(open_context(model), tokens, max_tokens=0)
+                except StatusError as error:
+                    other = error.status == EINVAL and "chat template" in error.message
+                    known = error.status in (EFORMAT, EUNSUPPORTED) or other
+                    assert known, (place, key, odd, error.message)
+            lib.free_model(model)
 
 
 def test_damaged_towers_are_errors_of_the_call(lib, folder, family, open_context, media, recorded):

@@ -9,6 +9,24 @@ import numpy as np
 
 DIMS, HEADS, KEYS, HEAD, MLP = 64, 4, 2, 16, 96
 """Of the text's networks."""
+SIGLIP_SIZES = ("hidden_size", "intermediate_size", "patch_size")
+
+
+def llama_config(kind: str, size: int) -> dict[str, Any]:
+    """The config of a text network like Llama's."""
+    return {
+        "model_type": kind,
+        "hidden_size": DIMS,
+        "num_hidden_layers": 2,
+        "intermediate_size": MLP,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KEYS,
+        "head_dim": HEAD,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "max_position_embeddings": 1024,
+        "vocab_size": size,
+    }
 
 
 class Family(NamedTuple):
@@ -64,6 +82,32 @@ class Random:
         """Draw a layer norm."""
         self.vector(f"{name}.weight", count, 1.0)
         self.vector(f"{name}.bias", count)
+
+    def llama(self, prefix: str, size: int, head: str, layers: int = 2) -> None:
+        """Draw a Llama, its head apart if it has a name."""
+        self.matrix(f"{prefix}embed_tokens.weight", size, DIMS)
+        for at in range(layers):
+            layer = f"{prefix}layers.{at}."
+            shapes = {"q": (HEADS * HEAD, DIMS), "k": (KEYS * HEAD, DIMS), "v": (KEYS * HEAD, DIMS)}
+            for name, shape in {**shapes, "o": (DIMS, HEADS * HEAD)}.items():
+                self.matrix(f"{layer}self_attn.{name}_proj.weight", *shape)
+            for name, shape in (("gate", (MLP, DIMS)), ("up", (MLP, DIMS)), ("down", (DIMS, MLP))):
+                self.matrix(f"{layer}mlp.{name}_proj.weight", *shape)
+            for name in ("input_layernorm", "post_attention_layernorm"):
+                self.vector(f"{layer}{name}.weight", DIMS, 1.0)
+        self.vector(f"{prefix}norm.weight", DIMS, 1.0)
+        if head:
+            self.matrix(head, size, DIMS)
+
+    def siglip(self, tower: str, eyes: dict[str, int]) -> None:
+        """Draw a tower of the sizes in a config."""
+        dims, hidden, patch = (eyes[name] for name in SIGLIP_SIZES)
+        self.linear(f"{tower}embeddings.patch_embedding", dims, 3, patch, patch)
+        places = (eyes["image_size"] // patch) ** 2
+        self.matrix(f"{tower}embeddings.position_embedding.weight", places, dims)
+        for at in range(eyes["num_hidden_layers"]):
+            self.siglip_layer(f"{tower}encoder.layers.{at}.", dims, hidden)
+        self.norm(f"{tower}post_layernorm", dims)
 
     def siglip_layer(self, layer: str, dims: int, hidden: int) -> None:
         """Draw a layer of SigLIP."""

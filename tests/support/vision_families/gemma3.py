@@ -68,13 +68,8 @@ def weights(draw: Random, size: int) -> None:
             draw.matrix(f"{layer}mlp.{name}_proj.weight", *shape)
         for name in norms:
             draw.vector(f"{layer}{name}.weight", DIMS)
-    dims, hidden = EYES["hidden_size"], EYES["intermediate_size"]
-    tower = "vision_tower.vision_model."
-    draw.linear(f"{tower}embeddings.patch_embedding", dims, 3, PATCH, PATCH)
-    draw.matrix(f"{tower}embeddings.position_embedding.weight", (SIDE // PATCH) ** 2, dims)
-    for at in range(EYES["num_hidden_layers"]):
-        draw.siglip_layer(f"{tower}encoder.layers.{at}.", dims, hidden)
-    draw.norm(f"{tower}post_layernorm", dims)
+    draw.siglip("vision_tower.vision_model.", EYES)
+    dims = EYES["hidden_size"]
     draw.matrix("multi_modal_projector.mm_input_projection_weight", dims, DIMS)
     draw.vector("multi_modal_projector.mm_soft_emb_norm.weight", dims)
 

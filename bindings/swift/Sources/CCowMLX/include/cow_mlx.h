@@ -665,8 +665,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  * - "embedding_width": the numbers of a row for cow_mlx_context_begin_embeddings(), or null if the
  *   model's network does not take such rows.
  * - "images": null for a model of text. Otherwise an object: "why_not", null if the model takes
- *   images in messages, else the reason; "max_pixels" of an image; the "width" and "height" that
- *   images are resized to; and the "tokens" that an image then takes.
+ *   images in messages, else the reason; "max_pixels" of an image; the largest "width" and "height"
+ *   that images are resized to; and the "tokens" that an image takes at most.
  * - "asleep": whether its weights are on disk since a sleep.
  * - "activations": exact, int8 or bfloat16.
  * - "kernels": the "instruction_set" of the kernels in use, or null; the number of "layers", the
