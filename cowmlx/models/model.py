@@ -243,6 +243,11 @@ class Model:
         """Whether its weights are in memory, and not left on disk."""
         return self._unread is None or not self._unread.pending
 
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its weights are on disk since a sleep, or not yet checked after one."""
+        return self._slept is not None
+
     def fall_asleep(self, blank: Model, known: Fingerprint) -> None:
         """Leave the weights on disk until something needs them.
 
@@ -348,7 +353,7 @@ class Model:
             "end_tokens": [
                 {"id": token, "text": self._text(token)} for token in sorted(self.end_tokens)
             ],
-            "asleep": self._slept is not None,
+            "asleep": self.is_asleep,
             "activations": self.form.activations,
             "kernels": self._kernels,
             "split": self.split,

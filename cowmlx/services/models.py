@@ -449,6 +449,8 @@ class Adapters:
         stream = self._runtime.streams.take()
         try:
             with mx.stream(stream):
+                if model.is_asleep:  # before it has a copy, which would check other weights
+                    model.read_weights()
                 adapted = adapters.adapted(model, path, scale)
         finally:
             self._runtime.streams.give_back(stream)

@@ -198,6 +198,24 @@ SLEEPING = {
 }
 
 
+def test_an_adapter_wakes_its_model(lib, model, open_context, oracle, folder, tmp_path):
+    tiny_adapters.make(tmp_path / "adapter", folder(KV), ["q_proj"])
+    handle = model(KV)
+    context, plain = open_context(handle), open_context(handle)
+    adapter = lib.load_adapter(handle, tmp_path / "adapter")
+    lib.set_adapter(context, adapter)
+    answer = greedy(lib, context, START)
+    lib.set_adapter(context, 0)
+    lib.free_adapter(adapter)
+    sleep(lib, handle)
+    adapter = lib.load_adapter(handle, tmp_path / "adapter")
+    assert lib.info(handle)["asleep"] is False
+    lib.set_adapter(context, adapter)
+    assert greedy(lib, context, START) == answer
+    assert greedy(lib, plain, START) == oracle(KV).after(START)
+    lib.free_adapter(adapter)
+
+
 def test_a_folder_that_is_gone_or_changed(lib, model, open_context, folder, tmp_path):
     path = tmp_path / "model"
     shutil.copytree(folder(KV), path)
