@@ -120,7 +120,7 @@ CONTROL: dict[str, Control] = {
                 ),
             ),
             ("condition", "body"),
-            "The first state for which the condition is false.",
+            "The first state for which the condition is false; of vectorized rows, each its own.",
             inputs=(("state", "The state at the beginning, one value or more."),),
             outputs=(("state", "The state at the end, as many values."),),
             formula="state = body(state) while condition(state)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mlx.core as mx
 
@@ -22,6 +23,7 @@ from cowmlx.programs.running.cost import Needs
 from cowmlx.programs.running.flags import Flags, Note
 from cowmlx.programs.running.plan import SHORT_WORK, Segment
 from cowmlx.programs.running.rounds import Rounds, Steps, Units
+from cowmlx.programs.running.row_rounds import RowRounds
 from cowmlx.programs.running.tracing import Decisions, zeros
 
 SIZE = 2
@@ -53,7 +55,8 @@ def rehearse(form: Form) -> Work[None]:
         ]
         decisions: defaultdict[tuple[str | int, ...], int] = defaultdict(lambda: 1)
         chosen = None if form.selects else decisions
-        tracing = Tracing((yield from concrete(library, values)), chosen, False, DEPTH)
+        concrete_library = yield from concrete(library, values)
+        tracing = Tracing(concrete_library, chosen, False, DEPTH, rounds=decisions)
         yield
         with explained(form.steps):
             form.trace(arrays, tracing, range(len(form.outputs)))
@@ -100,7 +103,8 @@ class Traced:
         main = self._library.main
         is_decided = self._units.planner.is_decided(main)
         self._is_written = form.levels == 0 and not form.selects
-        self._is_decided = is_decided and not form.selects
+        has_loop = "" in library.users_of(("while",))
+        self._is_decided = has_loop if form.selects else is_decided
         self._whole: tuple[Unit, list[int]] | None = None
         work = self._units.planner.costs.multiplications(main)
         assert isinstance(work, int)
@@ -158,6 +162,8 @@ class Traced:
                 given.clear()
                 return (yield from self._computed(results, flags, unit.notes))
             return (yield from self._in_rounds(given))
+        if self._is_decided and self._form.selects:
+            return (yield from self._in_row_rounds(arrays))
         if self._derived is not None:
             with explained(self._form.steps):
                 results, flags = self._derived(arrays)
@@ -223,6 +229,32 @@ class Traced:
         arrays.clear()
         return (yield from self._computed(results, list(flags.values()), list(flags)))
 
+    def _in_row_rounds(self, arrays: list[mx.array]) -> Steps:
+        """Compute rows whose loops may end in different rounds."""
+        if self._rows == 0:
+            return [zeros(spec) for spec in self.specs]
+        main = self._library.main
+        sources = [self._form.source(index) for index in range(len(self.specs))]
+        wanted = tuple(dict.fromkeys(sources))
+        is_derived = self._form.levels > 0
+        given, rows = self._form.spread(arrays, None)
+        assert rows is not None
+        rounds = RowRounds(self._units, rows.count, values=not is_derived)
+        found = yield from rounds.graph(main, given, wanted)
+        if is_derived:
+            yield None
+            with explained(self._form.steps):
+                # A loop where no row comes has no rounds.
+                results, flags = self._trace(arrays, None, defaultdict(int, rounds.decisions))
+            arrays.clear()
+            return (yield from self._computed(results, list(flags.values()), list(flags)))
+        arrays.clear()
+        named = dict(zip(wanted, rounds.results(wanted, found), strict=True))
+        shapes: list[Any] = [spec.shape for spec in self.specs]
+        results = [named[name].reshape(shape) for name, shape in zip(sources, shapes, strict=True)]
+        yield from rounds.settle(results)
+        return results
+
     def _computed(
         self, results: list[mx.array], flags: list[mx.array], notes: Sequence[Note]
     ) -> Steps:
@@ -234,9 +266,12 @@ class Traced:
         return results
 
     def _trace(
-        self, arrays: Sequence[mx.array], decisions: Decisions | None
+        self,
+        arrays: Sequence[mx.array],
+        decisions: Decisions | None,
+        rounds: Decisions | None = None,
     ) -> tuple[list[mx.array], Flags]:
         if self._rows == 0:  # mlx divides by it in places, and ends the process
             return [zeros(spec) for spec in self.specs], {}
-        tracing = Tracing(self._library, decisions, self._finite, self._depth)
+        tracing = Tracing(self._library, decisions, self._finite, self._depth, rounds=rounds)
         return self._form.trace(arrays, tracing, range(len(self.specs)))

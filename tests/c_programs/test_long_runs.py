@@ -47,3 +47,30 @@ def test_a_long_derived_run_lets_contexts_generate_and_can_be_cancelled(
             arrays.free(handle)
     for program in (one, slope, many, square):
         programs.free(program)
+
+
+def test_rows_of_a_loop_that_does_not_end_can_be_cancelled(programs, arrays, lib, calf):
+    """Rounds make way for others; a context generates meanwhile."""
+    n = value("n", [], "int32")
+    positive = graph([n], [node("go", "greater_equal", "n", "zero")], ["go"], name="positive")
+    positive["constants"] = [{"name": "zero", "dtype": "int32", "value": 0}]
+    flip = graph([n], [node("z", "negative", "n"), node("m", "abs", "z")], ["m"], name="flip")
+    again = node("m", "while", "n", condition="positive", body="flip", max_iterations=2**31 - 1)
+    one = programs.create(graph([n], [again], ["m"], functions=[positive, flip]))
+    many = programs.derive(one, vectorize={"n": 0})
+    given = arrays.create(np.int32([-1, 3, 0]))
+    (result,) = programs.run(many, [given], submit=True)
+    context = lib.context(calf)
+    assert lib.generate(context, lib.tokenize(calf, "Once upon a time"), max_tokens=3).text
+    lib.free(context)
+    assert programs.cancel(many) == 0
+    with pytest.raises(StatusError, match="cancelled") as error:
+        arrays.wait(result)
+    assert error.value.status == ECANCELED
+    ended = np.zeros(2, np.int32)
+    programs.run(many, [np.int32([-1, -2])], [ended])
+    assert ended.tolist() == [-1, -2]
+    for handle in (given, result):
+        arrays.free(handle)
+    for program in (many, one):
+        programs.free(program)

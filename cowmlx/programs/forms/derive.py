@@ -36,7 +36,7 @@ def derive(
 
     Raises:
         ProgramError: the object is wrong, or asks for what cannot be.
-        Unsupported: mlx cannot differentiate an operation, or vectorize a loop.
+        Unsupported: mlx cannot differentiate an operation.
     """
     read = yield from text.read_steps(spec, "the derivation")
     entry = text.section(read, "the derivation", (*KINDS, "dimension"))
@@ -195,26 +195,7 @@ def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
             argument=wide.name,
             limit=dimensions.MAX_RANK,
         )
-    _require_no_loop(form)
     return Vectorized(form, axes, _dimension(form, dimension))
-
-
-def _require_no_loop(form: Form) -> None:
-    """Check that no loop ends when values say so.
-
-    Raises:
-        Unsupported: one does.
-    """
-    library = form.library
-    if "" not in library.users_of(("while",)):
-        return
-    graphs = (library.main, *library.functions.values())
-    node, function = next(
-        (node, graph.name) for graph in graphs for node in graph.nodes if node.op == "while"
-    )
-    raise _unsupported(
-        node, function, "while cannot be vectorized: rows may end in different rounds"
-    )
 
 
 def _dimension(form: Form, value: object) -> Dim:

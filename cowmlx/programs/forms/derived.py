@@ -104,10 +104,19 @@ class Bound(Derived):
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
     ) -> Traced:
         """Compute some results for each row lazily."""
+        return self._inner.trace_rows(self._all(arrays), self._of_all(rows), tracing, wanted)
+
+    def spread(
+        self, arrays: Sequence[mx.array], rows: Rows | None
+    ) -> tuple[list[mx.array], Rows | None]:
+        """Return the inputs of the written program, and which of them have rows."""
+        return self._inner.spread(self._all(arrays), rows and self._of_all(rows))
+
+    def _of_all(self, rows: Rows) -> Rows:
+        """Return rows by the inputs of the inner form."""
         inputs = enumerate(self._inner.inputs)
         free = [index for index, input_ in inputs if input_.name not in self._arrays]
-        inner = replace(rows, inputs=frozenset(free[index] for index in rows.inputs))
-        return self._inner.trace_rows(self._all(arrays), inner, tracing, wanted)
+        return replace(rows, inputs=frozenset(free[index] for index in rows.inputs))
 
     def _all(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         given = iter(arrays)
@@ -205,8 +214,7 @@ class Gradient(Derived):
         row. mlx's vmap of gradients fails for some, and gives wrong numbers for others.
         """
         given = self._given(arrays)
-        places = self._given(range(len(self.inputs)))
-        varying = {index for index, place in enumerate(places) if place in rows.inputs}
+        varying = self._varying(rows)
         for index in self._chosen:
             if index not in varying:
                 given[index] = mx.broadcast_to(given[index], (rows.count, *given[index].shape))
@@ -216,6 +224,18 @@ class Gradient(Derived):
             return self._inner.trace_rows(given, inner, tracing, [self._of, *self._beside])
 
         return self._differentiated(given, self._direction(arrays), trace, wanted)
+
+    def spread(
+        self, arrays: Sequence[mx.array], rows: Rows | None
+    ) -> tuple[list[mx.array], Rows | None]:
+        """Return the inputs of the written program, and which of them have rows."""
+        inner = rows and replace(rows, inputs=self._varying(rows))
+        return self._inner.spread(self._given(arrays), inner)
+
+    def _varying(self, rows: Rows) -> frozenset[int]:
+        """Return the inputs of the inner form that have rows."""
+        places = self._given(range(len(self.inputs)))
+        return frozenset(index for index, place in enumerate(places) if place in rows.inputs)
 
     def _given(self, arrays: Sequence[T]) -> list[T]:
         """Return what is for the inner form."""
@@ -291,16 +311,31 @@ class Vectorized(Derived):
 
     def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
-        given = list(arrays)
-        for index, axis in self._axes.items():
-            given[index] = mx.moveaxis(given[index], axis, 0)
-        rows = Rows(given[next(iter(self._axes))].shape[0], frozenset(self._axes))
-        return self._inner.trace_rows(given, rows, tracing, wanted)
+        return self._inner.trace_rows(*self._own(arrays), tracing, wanted)
 
     def trace_rows(
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
     ) -> Traced:
         """Compute some results for each row lazily: the rows of all rows are rows."""
+        given, inner = self._rows_of_rows(arrays, rows)
+        results, flags = self._inner.trace_rows(given, inner, tracing, wanted)
+        count = inner.count // rows.count
+        return [result.reshape(rows.count, count, *result.shape[1:]) for result in results], flags
+
+    def spread(
+        self, arrays: Sequence[mx.array], rows: Rows | None
+    ) -> tuple[list[mx.array], Rows | None]:
+        """Return the inputs of the written program, and which of them have rows."""
+        own = self._own(arrays) if rows is None else self._rows_of_rows(arrays, rows)
+        return self._inner.spread(*own)
+
+    def _own(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], Rows]:
+        given = list(arrays)
+        for index, axis in self._axes.items():
+            given[index] = mx.moveaxis(given[index], axis, 0)
+        return given, Rows(given[next(iter(self._axes))].shape[0], frozenset(self._axes))
+
+    def _rows_of_rows(self, arrays: Sequence[mx.array], rows: Rows) -> tuple[list[mx.array], Rows]:
         given = list(arrays)
         for index, axis in self._axes.items():
             outer = index in rows.inputs
@@ -316,8 +351,7 @@ class Vectorized(Derived):
             shape = array.shape[2:]
             array = mx.broadcast_to(array, (rows.count, count, *shape))
             given[index] = array.reshape(inner.count, *shape)
-        results, flags = self._inner.trace_rows(given, inner, tracing, wanted)
-        return [result.reshape(rows.count, count, *result.shape[1:]) for result in results], flags
+        return given, inner
 
 
 def _wider(spec: Spec, axis: int, dimension: Dim) -> Spec:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.errors import Unsupported
-from cowmlx.programs.failure import shown
 from cowmlx.programs.graph import Declared, Library
 from cowmlx.programs.operations.row import Spec
-from cowmlx.programs.running.flags import Flags, Note
+from cowmlx.programs.running.flags import Flags
+from cowmlx.programs.running.rows import rows_of
 from cowmlx.programs.running.tracing import Decisions, Tracer
 
 Traced = tuple[list[mx.array], Flags]
@@ -43,6 +41,7 @@ class Tracing:
         finite: whether numbers that are not finite are flagged.
         depth: how many nodes may wait for each other.
         marker: an array that has rows while mlx's vmap traces; else None.
+        rounds: how often each ``while`` runs where rows end in different rounds.
     """
 
     library: Library
@@ -50,6 +49,7 @@ class Tracing:
     finite: bool
     depth: int
     marker: mx.array | None = None
+    rounds: Decisions | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,17 @@ class Form(ABC):
     @abstractmethod
     def written(self, arrays: Sequence[mx.array]) -> list[mx.array]:
         """Return the inputs of the written program for those of this form."""
+
+    @abstractmethod
+    def spread(
+        self, arrays: Sequence[mx.array], rows: Rows | None
+    ) -> tuple[list[mx.array], Rows | None]:
+        """Return the inputs of the written program, and which of them have rows.
+
+        Args:
+            arrays: the inputs of this form.
+            rows: which of these have rows, along their first axis; None: none has.
+        """
 
     @abstractmethod
     def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
@@ -155,10 +166,21 @@ class Written(Form):
         """Return the inputs."""
         return list(arrays)
 
+    def spread(
+        self, arrays: Sequence[mx.array], rows: Rows | None
+    ) -> tuple[list[mx.array], Rows | None]:
+        """Return the inputs as they are."""
+        return list(arrays), rows
+
     def trace(self, arrays: Sequence[mx.array], tracing: Tracing, wanted: Sequence[int]) -> Traced:
         """Compute some results lazily."""
         tracer = Tracer(
-            tracing.library, tracing.decisions, tracing.finite, tracing.depth, tracing.marker
+            tracing.library,
+            tracing.decisions,
+            tracing.finite,
+            tracing.depth,
+            tracing.marker,
+            tracing.rounds,
         )
         names = [self.outputs[index].name for index in wanted]
         return tracer.results(tracing.library.main, arrays, names), tracer.flags
@@ -167,27 +189,13 @@ class Written(Form):
         self, arrays: Sequence[mx.array], rows: Rows, tracing: Tracing, wanted: Sequence[int]
     ) -> Traced:
         """Compute some results for each row lazily."""
-        notes: list[Note] = []
         varying = sorted(rows.inputs)
 
-        def row(*mapped: mx.array) -> list[mx.array]:
+        def row(mapped: Sequence[mx.array]) -> Traced:
             given = list(arrays)
             for index, array in zip(varying, mapped, strict=True):
                 given[index] = array
-            inner = replace(tracing, decisions=None, marker=mapped[0])
-            results, flags = self.trace(given, inner, wanted)
-            notes[:] = flags
-            # mlx moves the axis of rows of each array once, also if two results are the same one.
-            return [mx.expand_dims(result, 0) for result in (*results, *flags.values())]
+            return self.trace(given, replace(tracing, decisions=None, marker=mapped[0]), wanted)
 
-        vectorized: Any = mx.vmap(row)
-        found = vectorized(*[arrays[index] for index in varying])
-        for index, array in zip(wanted, found, strict=False):
-            if array.shape[0] != rows.count:  # a fault of mlx: of some operations it loses rows
-                raise Unsupported(
-                    f"mlx computes {array.shape[0]} of {rows.count} rows of "
-                    f"{shown(self.outputs[index].name)}, so it cannot be vectorized",
-                    argument=self.outputs[index].name,
-                )
-        found = [mx.squeeze(operand, 1) for operand in found]
-        return found[: len(wanted)], dict(zip(notes, found[len(wanted) :], strict=True))
+        names = [self.outputs[index].name for index in wanted]
+        return rows_of(row, [arrays[index] for index in varying], names)

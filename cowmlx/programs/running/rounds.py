@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from time import perf_counter
-from typing import ClassVar
+from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.programs.bounds import TURN
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
+from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.compiling import Unit
 from cowmlx.programs.running.flags import Flags, Note
@@ -23,6 +24,7 @@ from cowmlx.programs.running.plan import (
     Segment,
     Stage,
 )
+from cowmlx.programs.running.rows import rows_of
 from cowmlx.programs.running.tracing import Path, Tracer, stacked
 
 Computing = list[mx.array] | None
@@ -44,7 +46,7 @@ class Units:
         self.planner = Planner(library)
         self._finite = finite
         self._plans: dict[tuple[str, tuple[str, ...]], tuple[Stage, ...]] = {}
-        self._units: dict[tuple[str, tuple[str, ...]], Unit] = {}
+        self._units: dict[tuple[Any, ...], Unit] = {}
 
     def plan(self, graph: Graph, wanted: tuple[str, ...]) -> tuple[Stage, ...]:
         """Return the stages of a graph."""
@@ -58,6 +60,22 @@ class Units:
         key = graph.name, segment.gives
         if key not in self._units:
             self._units[key] = Unit(self._traced(graph, segment))
+        return self._units[key]
+
+    def unit_of_rows(
+        self, graph: Graph, segment: Segment, rows: tuple[bool, ...], guarded: bool
+    ) -> Unit:
+        """Return a segment of a graph for rows, compiled.
+
+        Args:
+            graph: the graph.
+            segment: the segment.
+            rows: which of the values that it reads have rows; one or more.
+            guarded: whether it also reads a bool of each row, false where values are discarded.
+        """
+        key = graph.name, segment.gives, rows, guarded
+        if key not in self._units:
+            self._units[key] = Unit(self._traced_rows(graph, segment, rows, guarded))
         return self._units[key]
 
     def together(self, function: str) -> int:
@@ -76,6 +94,27 @@ class Units:
             values = dict(zip(segment.reads, arrays, strict=True))
             results = tracer.nodes(graph, segment.nodes, values, segment.gives)
             return results, tracer.flags
+
+        return traced
+
+    def _traced_rows(
+        self, graph: Graph, segment: Segment, rows: Sequence[bool], guarded: bool
+    ) -> Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]:
+        own = [at for at, varies in enumerate(rows) if varies]
+
+        def traced(arrays: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+            def compute(mapped: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+                given = list(arrays[: len(rows)])
+                for at, array in zip(own, mapped, strict=False):
+                    given[at] = array
+                guard = mapped[-1] if guarded else None
+                tracer = Tracer(self.library, None, self._finite, marker=mapped[0])
+                values = dict(zip(segment.reads, given, strict=True))
+                results = tracer.nodes(graph, segment.nodes, values, segment.gives, guard)
+                return results, tracer.flags
+
+            varying = [*(arrays[at] for at in own), *arrays[len(rows) :]]
+            return rows_of(compute, varying, segment.gives)
 
         return traced
 
@@ -124,7 +163,7 @@ class Rounds:
                 given = [_value(graph, values, name) for name in node.inputs if name is not None]
                 for name in stage.drops:
                     values.pop(name, None)
-                results = yield from self._CONTROL[node.op](self, graph, node, given, path)
+                results = yield from self._control(node.op)(graph, node, given, path)
             values.update(zip(names, results, strict=True))
             for name in stage.drops:
                 values.pop(name, None)
@@ -186,32 +225,43 @@ class Rounds:
             yield from self.settle([predicate, *arrays])
             if not predicate.item():
                 break
-            if rounds == attributes["max_iterations"]:
-                error = ProgramError(
-                    "limit_exceeded",
-                    f"while: the condition is still true after max_iterations, which is {rounds}",
-                    limit=rounds,
-                )
-                raise placed(error, node.name, node.op, graph.name)
+            self.require_round(graph, node, rounds)
             arrays = yield from self._function(attributes["body"], arrays, (*path, rounds))
             rounds += 1
         self.decisions[path] = rounds
         return arrays
 
+    @staticmethod
+    def require_round(graph: Graph, node: Node, rounds: int) -> None:
+        """Check that a loop may run once more.
+
+        Raises:
+            ProgramError: it has run as often as it may.
+        """
+        if rounds == node.attributes["max_iterations"]:
+            error = ProgramError(
+                "limit_exceeded",
+                f"while: the condition is still true after max_iterations, which is {rounds}",
+                limit=rounds,
+            )
+            raise placed(error, node.name, node.op, graph.name)
+
     def _scan(self, graph: Graph, node: Node, arrays: list[mx.array], path: Path) -> Steps:
         path = (*path, node.name)
         attributes = node.attributes
         carries, sequences = attributes["carries"], attributes["sequences"]
+        names = [name for name in node.inputs if name is not None]
         carried, scanned = arrays[:carries], arrays[carries : carries + sequences]
         rest = arrays[carries + sequences :]
         arrays.clear()
-        length = scanned[0].shape[0]
+        length = graph.specs[names[carries]].shape[0]
+        assert isinstance(length, int)
         rows: list[list[mx.array]] = []
         settled = 0
         together = self._units.together(attributes["body"])
         for number in range(length):
             at = length - 1 - number if attributes["reverse"] else number
-            elements = [scan[at] for scan in scanned]
+            elements = self._elements(graph, node, scanned, at)
             results = yield from self._function(
                 attributes["body"], [*carried, *elements, *rest], (*path, number)
             )
@@ -222,9 +272,22 @@ class Rounds:
                 yield from self.settle([*carried, *chain(*rows[settled:])])
                 settled = len(rows)
         specs = [graph.specs[name] for name in node.outputs[carries:]]
-        return [*carried, *stacked(rows, specs, attributes["reverse"])]
+        return [*carried, *self._stacked(specs, rows, attributes["reverse"])]
 
-    _CONTROL: ClassVar = {"call": _call, "cond": _cond, "while": _while, "scan": _scan}
+    def _elements(
+        self, graph: Graph, node: Node, scanned: Sequence[mx.array], at: int
+    ) -> list[mx.array]:
+        return [scan[at] for scan in scanned]
+
+    def _stacked(
+        self, specs: Sequence[Spec], rows: list[list[mx.array]], backwards: bool
+    ) -> list[mx.array]:
+        return stacked(rows, specs, backwards)
+
+    def _control(self, op: str) -> Callable[[Graph, Node, list[mx.array], Path], Steps]:
+        return {"call": self._call, "cond": self._cond, "while": self._while, "scan": self._scan}[
+            op
+        ]
 
     @property
     def flags(self) -> list[tuple[Note, mx.array]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import mlx.core as mx
 
-from cowmlx.errors import CowMlxError, Unsupported
+from cowmlx.errors import CowMlxError
 from cowmlx.programs.bounds import MAX_TRACED_DEPTH, MAX_TRACED_NODES
 from cowmlx.programs.failure import ProgramError, placed
 from cowmlx.programs.graph import Graph, Library, Node
@@ -49,6 +49,7 @@ class Tracer:
         finite: whether numbers that are not finite are flagged.
         depth: how many nodes may wait for each other.
         marker: an array that has rows while mlx's vmap traces; else None.
+        rounds: how often a ``while`` runs where rows end in different rounds; None elsewhere.
 
     Attributes:
         flags: to be read once the values are computed.
@@ -61,7 +62,9 @@ class Tracer:
         finite: bool = False,
         depth: int = MAX_TRACED_DEPTH,
         marker: mx.array | None = None,
+        rounds: Decisions | None = None,
     ) -> None:
+        self._rounds = rounds
         self.flags: Flags = {}
         self._library = library
         self._decisions = decisions
@@ -90,9 +93,10 @@ class Tracer:
         nodes: Sequence[Node],
         values: dict[str, mx.array],
         wanted: Sequence[str],
+        guard: mx.array | None = None,
     ) -> list[mx.array]:
         """Return the results of some nodes for the values that they read."""
-        return Scope(self, graph, values, (), None).results(nodes, wanted)
+        return Scope(self, graph, values, (), guard).results(nodes, wanted)
 
     # For scopes.
 
@@ -103,6 +107,11 @@ class Tracer:
     def decision(self, path: Path) -> int | None:
         """Return the decision of control flow; None to compute both branches."""
         return None if self._decisions is None else self._decisions[path]
+
+    def rounds(self, path: Path) -> int:
+        """Return how often a ``while`` runs at most, of all rows."""
+        assert self._rounds is not None
+        return self._rounds[path]
 
     @property
     def finite(self) -> bool:
@@ -287,14 +296,33 @@ class Scope:
     def _while(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:
         path = (*self._path, node.name)
         rounds = self._tracer.decision(path)
-        if rounds is None:
-            error = Unsupported("while cannot be vectorized: rows may end in different rounds")
-            raise placed(error, node.name, node.op, self._graph.name)
         depths = [depth] * len(arrays)
+        if rounds is None:
+            return self._while_of_rows(node, arrays, depths, path)
         for number in range(rounds):
             arrays, depths = self._run(
                 node.attributes["body"], arrays, depths, (*path, number), self._guard
             )
+        return arrays, max(depths)
+
+    def _while_of_rows(
+        self, node: Node, arrays: list[mx.array], depths: list[int], path: Path
+    ) -> tuple[list[mx.array], int]:
+        """Compute the rounds of the row with most; a row keeps its state where it has ended."""
+        names = node.attributes["condition"], node.attributes["body"]
+        active = self._guard
+        for number in range(self._tracer.rounds(path)):
+            place = (*path, "condition", number)
+            (predicate,), deep = self._run(names[0], arrays, depths, place, active)
+            active = predicate if active is None else mx.logical_and(active, predicate)
+            entered = [
+                gated(array, active) if name_of(array.dtype) in INEXACT else array
+                for array in arrays
+            ]
+            results, depths = self._run(names[1], entered, depths, (*path, number), active)
+            pairs = zip(results, arrays, strict=True)
+            arrays = [mx.where(active, new, old) for new, old in pairs]
+            depths = [max(each, *deep) + 1 for each in depths]
         return arrays, max(depths)
 
     def _scan(self, node: Node, arrays: list[mx.array], depth: int) -> tuple[list[mx.array], int]:

@@ -166,7 +166,7 @@ def _derived(
 
 
 def _refused(session: Session, case: Case, refused: Refused, where: str) -> None:
-    """Arrays of 8 dimensions cannot be vectorized, nor programs with loops."""
+    """Arrays of 8 dimensions cannot be vectorized, nor all programs."""
     if refused.name == "ENOMEM" or "8 dimensions" in refused.message:
         return
     if refused.name == "EUNSUPPORTED" and "operation" not in case:
