@@ -44,10 +44,15 @@ if TYPE_CHECKING:
             """Return what ``model_info`` reports of it."""
 
 
+_IDEFICS = "cowmlx.vision.idefics3", "Idefics3ImageEncoder"
+_PIXTRAL = "cowmlx.vision.pixtral", "PixtralImageEncoder"
 FAMILIES = {
     "gemma3": ("cowmlx.vision.gemma3", "Gemma3ImageEncoder"),
-    "idefics3": ("cowmlx.vision.idefics3", "Idefics3ImageEncoder"),
-    "smolvlm": ("cowmlx.vision.idefics3", "Idefics3ImageEncoder"),
+    "idefics3": _IDEFICS,
+    "llava": _PIXTRAL,
+    "mistral3": _PIXTRAL,
+    "pixtral": _PIXTRAL,
+    "smolvlm": _IDEFICS,
 }
 
 

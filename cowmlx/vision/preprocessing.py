@@ -15,7 +15,7 @@ from cowmlx.vision.resampling import BILINEAR, FILTERS, resize_steps
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any
+    from typing import Any, TypeGuard
 
     from cowmlx.vision.pixels import Pixels
 
@@ -108,9 +108,9 @@ class Preprocessing:
         return image
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Whether a value of a config is a number that float32 has."""
-    return isinstance(value, int | float) and abs(value) <= _MOST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
 def plain(pixels: Pixels) -> mx.array:

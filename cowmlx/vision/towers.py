@@ -8,6 +8,7 @@ from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import Unsupported
 from cowmlx.folders import weights
 from cowmlx.generated import constants
+from cowmlx.vision.preprocessing import is_finite
 from cowmlx.vision.siglip import SiglipOptions
 
 TYPE_CHECKING = False
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu"}
+_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
 _CONV_AXES = 4
 
 
@@ -36,20 +37,54 @@ def vision_options(
     """
     defaults = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
     defaults |= {"intermediate_size": 3072, "patch_size": 16, "image_size": 224, **others}
-    sizes = [config.get(name, own) for name, own in defaults.items()]
-    eps, kind = config.get("layer_norm_eps", 1e-6), config.get("hidden_act", "gelu_pytorch_tanh")
-    if (
-        not all(is_size(size) for size in sizes)
-        or not isinstance(eps, float)
-        or kind not in _ACTIVATIONS
-        or config.get("num_channels", 3) != 3
-        or config.get("model_type", kinds[0]) not in kinds
-    ):
-        raise Unsupported("config.json: vision_config is of no tower that is known here")
-    dims, layers, heads, mlp, patch, image = sizes
-    if dims % heads or image % patch:
+    dims, layers, heads, mlp, patch, image = tower_sizes(config, kinds, defaults)
+    eps = config.get("layer_norm_eps", 1e-6)
+    if dims % heads or image % patch or not is_rate(eps):
         raise Unsupported("config.json: the sizes of vision_config do not fit each other")
-    return SiglipOptions(dims, layers, heads, mlp, patch, image, eps, _ACTIVATIONS[kind])
+    kind = activation(config, "hidden_act", "gelu_pytorch_tanh")
+    return SiglipOptions(dims, layers, heads, mlp, patch, image, eps, kind)
+
+
+def tower_sizes(
+    config: dict[str, Any], kinds: tuple[str, ...], defaults: dict[str, int]
+) -> list[int]:
+    """Return sizes of a tower.
+
+    Args:
+        config: the part of a config about it.
+        kinds: what it may call itself; the first is the default.
+        defaults: the sizes' names, and what they are by default.
+
+    Raises:
+        Unsupported: it is none that is known here.
+    """
+    kind = config.get("model_type", kinds[0])
+    if kind not in kinds:
+        raise Unsupported(f"config.json: vision_config is of a tower {kind!r}, not known here")
+    sizes: list[int] = []
+    for name, own in {**defaults, "num_channels": 3}.items():
+        value = config.get(name, own)
+        if not is_size(value) or (name == "num_channels" and value != own):
+            raise Unsupported(f"config.json: {name} of vision_config is {value!r}, of no tower")
+        sizes.append(value)
+    return sizes[:-1]
+
+
+def activation(config: dict[str, Any], name: str, default: str) -> str:
+    """Return our name of the activation that a config names.
+
+    Raises:
+        Unsupported: it is none that is known here.
+    """
+    kind = config.get(name, default)
+    if not isinstance(kind, str) or kind not in _ACTIVATIONS:
+        raise Unsupported(f"config.json: {name} is {kind!r}; it can be {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[kind]
+
+
+def is_rate(value: object) -> TypeGuard[float]:
+    """Whether a value of a config is a number above 0 that float32 has."""
+    return is_finite(value) and value > 0
 
 
 def is_size(value: object, most: int = 1 << 16) -> TypeGuard[int]:

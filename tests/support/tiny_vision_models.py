@@ -7,9 +7,11 @@ import pathlib
 from typing import Any
 
 from . import tokenizers
-from .vision_families import Family, Random, gemma3, idefics3
+from .vision_families import Family, Random, gemma3, idefics3, pixtral
 
-FAMILIES = {family.name: family for family in (gemma3.FAMILY, *idefics3.FAMILIES)}
+FAMILIES = {
+    family.name: family for family in (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES)
+}
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}"

@@ -25,6 +25,11 @@ _TEXTS: dict[str, dict[str, Any]] = {
         **{"num_attention_heads": 32, "rms_norm_eps": 1e-6, "vocab_size": 32000},
         "rope_theta": 10000.0,
     },
+    "mistral": {
+        **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+        **{"num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-6},
+        **{"vocab_size": 32000, "rope_theta": 10000.0},
+    },
 }
 _OWN = "language_model."
 _BEGINS = {
@@ -69,7 +74,7 @@ class ModelArgs:
             )
         tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
         own = {**_TEXTS[kind], **text, "model_type": kind, "tie_word_embeddings": tied}
-        return cls(config["model_type"], own)
+        return cls(config["model_type"], _with_rope(own))
 
 
 class Model(Module):
@@ -124,6 +129,15 @@ class Model(Module):
         inner = {name.removeprefix(_OWN): array for name, array in found.items()}
         own = self.language_model.sanitize(inner)
         return {_OWN + name: array for name, array in own.items()}
+
+
+def _with_rope(text: dict[str, Any]) -> dict[str, Any]:
+    """Return a config with its ``rope_parameters`` under the names of earlier years, too."""
+    rope = text.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return text
+    made = {**text, "rope_theta": rope.get("rope_theta", text.get("rope_theta"))}
+    return made if rope.get("rope_type", "default") == "default" else {**made, "rope_scaling": rope}
 
 
 def _module(kind: str) -> ModuleType:

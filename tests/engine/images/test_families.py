@@ -164,7 +164,7 @@ def test_media_tokens_are_those_of_a_prompt(lib, seer, media, calf, recorded):
         black = media(np.zeros((height, width, 3), np.uint8))
         tokens = lib.chat_prompt(seer, said("a", black, "b"))
         [image] = images_of(tokens)
-        assert image == list(range(image[0], image[0] - count, -1))
+        assert image == list(range(image[0], image[0] - (count or len(image)), -1))
         assert len(tokens) - len(without) == pytest.approx(out.value, abs=2)  # merges of text
     for width, height, detail in ((0, 1, 0), (1, -1, 0), (1, 1, 1), (2**31 - 1, 2**31 - 1, 0)):
         refused(

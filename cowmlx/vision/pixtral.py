@@ -1,0 +1,230 @@
+"""The image encoder of Pixtral (arXiv 2410.07073) and Mistral 3.
+
+An image keeps its proportions. In a prompt, a token ends each line of its rows, and another one
+the last. Mistral 3 merges blocks of patches to a row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import mlx.core as mx
+from mlx.nn.layers.base import Module
+from mlx.nn.layers.linear import Linear
+from mlx.nn.layers.normalization import RMSNorm
+
+from cowmlx.errors import Unsupported
+from cowmlx.networks.encoders.layers import Activation
+from cowmlx.text.image_places import Written
+from cowmlx.vision.pixtral_tower import Pixtral, PixtralOptions
+from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of
+from cowmlx.vision.resampling import BICUBIC
+from cowmlx.vision.towers import (
+    activation,
+    is_rate,
+    is_size,
+    load_steps,
+    text_width,
+    tower_sizes,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from cowmlx.text.tokenizer import Tokenizer
+    from cowmlx.vision.pixels import Pixels
+
+_SIZES = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
+_SIZES |= {"intermediate_size": 4096, "patch_size": 16}
+_SETTINGS = {
+    "resample": BICUBIC,
+    "size": {"longest_edge": 1024},
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+_MERGING = "mistral3"
+_TEXT_WIDTH = {_MERGING: 5120}
+_MOST_PATCHES = 1 << 14  # of an image
+_PLACES = {
+    "vision_tower.vision_model.": "vision_tower.",
+    "vision_tower.transformer.layers.": "tower.layers.",
+    "vision_tower.": "tower.",
+    ".attention.": ".",
+    ".feed_forward.": ".",
+    "multi_modal_projector.patch_merger.": "projector.",
+    "multi_modal_projector.": "projector.",
+}
+_BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
+
+
+class _Projecting(NamedTuple):
+    """What the projector is."""
+
+    dims: int  # of a row
+    merge: int  # patches of a side of the blocks that are merged to a row
+    is_merging: bool
+    has_bias: bool
+    activation: str
+    eps: float  # of the norm before blocks are merged
+
+
+class Projector(Module):
+    """Maps hidden states of patches to rows, merging blocks of them if the family does.
+
+    Args:
+        width: of a hidden state.
+        options: what it is.
+    """
+
+    def __init__(self, width: int, options: _Projecting) -> None:
+        super().__init__()
+        self._merge, self._is_merging = options.merge, options.is_merging
+        if options.is_merging:
+            self.norm = RMSNorm(width, options.eps)
+            self.merging_layer = Linear(width * options.merge**2, width, bias=False)
+        self.linear_1 = Linear(width, options.dims, bias=options.has_bias)
+        self.linear_2 = Linear(options.dims, options.dims, bias=options.has_bias)
+        self.activation = Activation(options.activation)
+
+    def __call__(self, hidden: mx.array, rows: int, columns: int) -> mx.array:
+        """Return rows (M, D) of hidden states (rows * columns, W)."""
+        if self._is_merging:
+            count, width = self._merge**2, hidden.shape[-1]
+            grid = self.norm(hidden).reshape(rows, columns, width)
+            blocks = patches_of(grid, self._merge).reshape(-1, count, width)
+            hidden = self.merging_layer(blocks.transpose(0, 2, 1).reshape(-1, width * count))
+        return self.linear_2(self.activation(self.linear_1(hidden)))
+
+
+class TowerWithProjector(Module):
+    """The tower and its projector."""
+
+    def __init__(self, tower: PixtralOptions, projector: _Projecting) -> None:
+        super().__init__()
+        self.tower = Pixtral(tower)
+        self.projector = Projector(tower.dims, projector)
+
+
+class PixtralImageEncoder:
+    """See :class:`cowmlx.vision.image_encoders.ImageEncoder`.
+
+    Args:
+        path: the model's folder.
+        config: its ``config.json``.
+        tokenizer: its tokenizer.
+    """
+
+    both_ways = False
+
+    def __init__(self, path: str, config: dict[str, Any], tokenizer: Tokenizer) -> None:
+        self._path, self._config = path, config
+        self._options = _options(config["vision_config"])
+        self._projecting = _projecting(config)
+        self._layers = _layers(config, self._options.layers)
+        self._preprocessing = Preprocessing.read(path, _SETTINGS)
+        self._longest = self._preprocessing.size("size", "longest_edge")
+        self._block = self._options.patch * self._projecting.merge
+        side = math.ceil(self._longest / self._block)
+        if (side * self._projecting.merge) ** 2 > _MOST_PATCHES:
+            raise Unsupported(
+                f"{FILE}: size is {self._longest} pixels in vision_config's patches of "
+                f"{self._options.patch}, which are more than {_MOST_PATCHES}"
+            )
+        self._tower: TowerWithProjector | None = None
+        own = self._layers, self._options, self._projecting
+        self.key = f"pixtral {own} {self._preprocessing.key}"
+        self.written, self._break, self._end = _written(config, tokenizer)
+
+    def _grid(self, width: int, height: int) -> tuple[int, int]:
+        """Return how many lines an image has, and the rows of a line."""
+        ratio = max(height / self._longest, width / self._longest)
+        if ratio > 1:
+            height, width = math.floor(height / ratio), math.floor(width / ratio)
+        lines, each = (math.ceil(side / self._block) for side in (height, width))
+        return max(lines, 1), max(each, 1)
+
+    def layout(self, width: int, height: int) -> list[int]:
+        """Return -1 for rows, and the tokens behind each line of them."""
+        lines, each = self._grid(width, height)
+        made = [*[-1] * each, self._break] * lines
+        return [*made[:-1], self._end]
+
+    def tokens(self, width: int, height: int) -> int:
+        """Return how many positions there are, with those of tokens around the image."""
+        return len(self.layout(width, height))
+
+    def info(self) -> dict[str, Any]:
+        """Return what ``model_info`` reports of it."""
+        most = math.ceil(self._longest / self._block) * self._block
+        return {"tokens": self.tokens(most, most), "width": most, "height": most}
+
+    def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
+        """Return the rows of an image."""
+        lines, each = self._grid(pixels.width, pixels.height)
+        size = lines * self._block, each * self._block
+        image = yield from self._preprocessing.steps(pixels, *size)
+        tower = self._tower
+        if tower is None:
+            tower = TowerWithProjector(self._options, self._projecting)
+            yield from load_steps(tower, self._path, self._config, _PLACES)
+            self._tower = tower
+        patch = self._options.patch
+        grid = size[0] // patch, size[1] // patch
+        hidden = yield from tower.tower.steps(patches_of(image, patch), *grid, self._layers)
+        rows = tower.projector(hidden, *grid).astype(mx.float32)
+        mx.eval(rows)
+        return rows
+
+
+def _options(config: dict[str, Any]) -> PixtralOptions:
+    dims, layers, heads, mlp, patch = tower_sizes(config, ("pixtral",), _SIZES)
+    rope = config.get("rope_parameters")
+    base = rope.get("rope_theta") if isinstance(rope, dict) else None
+    base = config.get("rope_theta", 10000.0) if base is None else base
+    head = dims // heads
+    if dims % heads or head % 4 or config.get("head_dim", head) != head or not is_rate(base):
+        raise Unsupported("config.json: the sizes of vision_config do not fit each other")
+    kind = activation(config, "hidden_act", "gelu")
+    return PixtralOptions(dims, layers, heads, mlp, patch, kind, float(base))
+
+
+def _projecting(config: dict[str, Any]) -> _Projecting:
+    family = config.get("model_type")
+    merging = family == _MERGING
+    merge = config.get("spatial_merge_size", 2) if merging else 1
+    eps = config["text_config"].get("rms_norm_eps", 1e-5) if merging else 1e-5
+    if not is_size(merge, 64) or not is_rate(eps):
+        raise Unsupported(f"config.json: spatial_merge_size is {merge!r}, or rms_norm_eps {eps!r}")
+    kind = activation(config, "projector_hidden_act", "gelu")
+    dims = text_width(config, _TEXT_WIDTH.get(str(family), 4096))
+    bias = bool(config.get("multimodal_projector_bias", not merging))
+    return _Projecting(dims, merge, merging, bias, kind, eps)
+
+
+def _layers(config: dict[str, Any], count: int) -> int:
+    """Return how many layers hidden states go through."""
+    layer = config.get("vision_feature_layer", -1 if config.get("model_type") == _MERGING else -2)
+    known = isinstance(layer, int) and not isinstance(layer, bool) and -count - 1 <= layer <= count
+    if not known:
+        raise Unsupported(f"config.json: vision_feature_layer is {layer!r}, no layer of {count}")
+    chosen = config.get("vision_feature_select_strategy", "full")
+    if chosen != "full":
+        raise Unsupported(
+            f"config.json: vision_feature_select_strategy is {chosen!r}; a Pixtral tower's is full"
+        )
+    return int(layer) % (count + 1)
+
+
+def _written(config: dict[str, Any], tokenizer: Tokenizer) -> tuple[Written, int, int]:
+    """Return how an image is written, and the tokens that end a line and the image."""
+    soft = config.get("image_token_index", config.get("image_token_id", 10))
+    ids = {text: token for token, text in tokenizer.added.items()}
+    if not isinstance(soft, int) or soft not in tokenizer.added or not {_BREAK, _END} <= ids.keys():
+        raise Unsupported(
+            f"config.json: image_token_index is {soft!r}, or {_BREAK} and {_END} are no tokens"
+        )
+    text = tokenizer.added[soft]
+    return Written(text, text, soft, (text, _BREAK, _END)), ids[_BREAK], ids[_END]
