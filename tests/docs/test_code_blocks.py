@@ -9,7 +9,8 @@ A page's blocks run in their order in one folder that holds ``models``. By langu
   that the tests of these packages run.
 - ``cmake``: written, and built by a shell block.
 - ``sh``: run; of ``make``, only ``make install`` does something. Under ``<!-- not run: why -->``
-  the shell only reads it. ``python``: run.
+  the shell only reads it. ``python``: run. Under ``<!-- needs: PACKAGE -->`` both are run where
+  Python has that package.
 - ``json``, ``toml``, ``xml``: parsed; JSON with a title is that file, for shell blocks.
 - ``text``: under ``<!-- output -->``, what the block before has printed, or, behind a set of tabs
   (``=== "C"``), the one in any language; under
@@ -96,6 +97,8 @@ def run_blocks(blocks: list[Block], workspace, environment, request) -> None:
         except (AssertionError, ValueError) as error:
             raise AssertionError(f"{block.place}: {error}") from error
     assert not runner.titles, "no shell block compiles and runs these"
+    if runner.missing:
+        pytest.skip(f"all but the blocks that need {', '.join(sorted(runner.missing))}")
 
 
 def of(page: Path) -> list[Block]:

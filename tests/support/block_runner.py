@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL
 
@@ -39,17 +40,28 @@ class Runner(Managed):
     Args:
         folder: where.
         environment: of programs.
+
+    Attributes:
+        missing: packages without which blocks were only read.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str]):
         self.folder, self.environment = folder, environment
-        self.printed = ""
+        self.printed: str | None = ""
         self.titles: set[str] = set()
+        self.missing: set[str] = set()
 
     def run(self, block: Block) -> None:
         """Try one block; fails if it does, or if nothing tries its language."""
         language = getattr(self, f"run_{block.language}", None)
         assert language, f"{block.place}: nothing tests the language {block.language!r}"
+        needed = block.note.removeprefix("needs: ") if block.note.startswith("needs: ") else ""
+        if needed and not find_spec(needed):
+            self.missing.add(needed)
+            self.printed = None
+            if block.language == "python":
+                compile(block.code, block.place, "exec")
+            return
         language(block)
 
     def execute(self, *command: str | Path) -> None:
@@ -120,5 +132,7 @@ class Runner(Managed):
             assert set(listed(folder)) <= set(told), "more files than are listed"
             return
         assert block.note == "output", "text is what a block before gives (output, files of ...)"
+        if self.printed is None:
+            return  # that block needs what is missing
         printed, told = self.printed.rstrip(), block.code.rstrip()
         assert printed == told, f"printed is {printed!r}, not {told!r}"
