@@ -107,6 +107,11 @@ class Batch:
         self.rows.width = 1
         self.rows.changed()
 
+    def shift(self, row: Row, by: int) -> None:
+        """Let positions of a row's next tokens be their places and ``by``."""
+        row.shift = by
+        self.rows.note_shifts()
+
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens of a row could be dropped again."""
         return not self._asked or all(form.can_take_back(row, more) for form in self._asked)
@@ -138,9 +143,10 @@ class Row:
         active: whether it takes part in the step under way.
         count: tokens that it feeds there.
         missed: steps of the batch since its last one.
+        shift: what is added to the place of its next token to get its position.
     """
 
-    __slots__ = ("active", "count", "index", "length", "missed")
+    __slots__ = ("active", "count", "index", "length", "missed", "shift")
 
     def __init__(self, index: int, length: int) -> None:
         self.index = index
@@ -148,6 +154,7 @@ class Row:
         self.active = False
         self.count = 0
         self.missed = 0
+        self.shift = 0
 
 
 class Rows:
@@ -158,10 +165,12 @@ class Rows:
     Attributes:
         width: tokens of every row in the step under way. Padding behind a row's count is written,
             too, and overwritten by its next step.
+        shifts: those of all rows; None: all are 0.
     """
 
     def __init__(self) -> None:
         self.all: list[Any] = []
+        self.shifts: list[int] | None = None
         self.width = 1
         self.changed()
 
@@ -173,6 +182,7 @@ class Rows:
     def add(self, row: Row) -> None:
         """Append a row."""
         self.all.append(row)
+        self.note_shifts()
         self.changed()
 
     def remove(self, row: Row) -> None:
@@ -181,7 +191,13 @@ class Rows:
         if last is not row:
             last.index = row.index
             self.all[row.index] = last
+        self.note_shifts()
         self.changed()
+
+    def note_shifts(self) -> None:
+        """Note that rows, or their shifts, are others now."""
+        own = [row.shift for row in self.all]
+        self.shifts = own if any(own) else None
 
     def changed(self) -> None:
         """Forget the arrays: a row has joined, left or moved on."""

@@ -8,17 +8,20 @@ from contextlib import nullcontext
 import mlx.core as mx
 
 from cowmlx.accelerate.fused.decode import logits_behind
+from cowmlx.accelerate.positions import shifted
 from cowmlx.cache.blocks import both_ways
 from cowmlx.cache.layer_state import Template
 from cowmlx.cache.marks import Mark, can_mark
 from cowmlx.cache.points import go_back, point_of
 from cowmlx.cache.trimming import can_trim_all, shorten, trim
 from cowmlx.models.embedded import looked_up
+from cowmlx.models.image_positions import placing, shift_of
 from cowmlx.models.images import ImagePosition
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from mlx.nn.layers.base import Module
@@ -47,13 +50,15 @@ class Snapshot:
     Attributes:
         tokens: the tokens held.
         layers: the layer caches; users take :func:`share` of them; none where they were dropped.
+        shift: of positions behind the tokens; None: not computed.
     """
 
-    __slots__ = ("layers", "tokens")
+    __slots__ = ("layers", "shift", "tokens")
 
-    def __init__(self, tokens: list[int], layers: list[Any]) -> None:
+    def __init__(self, tokens: list[int], layers: list[Any], shift: int | None = None) -> None:
         self.tokens = tokens
         self.layers = layers
+        self.shift = shift
 
     @property
     def nbytes(self) -> int:
@@ -95,6 +100,7 @@ class Sequence:
         self._behind: list[int] = []  # the last tokens, which the layers lack
         self._listener: HiddenStates | None = None
         self._heard: list[tuple[int, mx.array]] = []  # of the last passes, with their first token
+        self._shift: int | None = 0  # of positions behind the tokens; None: not computed
 
     def listen(self, states: HiddenStates | None) -> None:
         """Keep the hidden states of the last passes from now on; None: keep none."""
@@ -116,6 +122,7 @@ class Sequence:
     def reset(self) -> None:
         """Forget every token."""
         self.tokens = []
+        self._shift = 0
         self._own = []
         self.has_layers = True
         self._forget_mark()
@@ -156,6 +163,8 @@ class Sequence:
         """
         self.row = batch.join(self._layers or self.make_layers(), len(self.tokens))
         self.batch = batch
+        if self.shift:
+            batch.shift(self.row, self.shift)
         self._own = []
         self._forget_mark()
 
@@ -205,10 +214,10 @@ class Sequence:
             self.reset()
             return True
         if not self.has_layers:
-            del self.tokens[length:]
+            self._cut(length)
             return True
         if self.batch is not None and self.row is not None and self.batch.drop(self.row, excess):
-            del self.tokens[length:]
+            self._cut(length)
             return True
         if self._mark is not None and self._mark.count <= length:
             self._put_back(self._mark, length)
@@ -223,9 +232,25 @@ class Sequence:
         if not in_step:
             self.reset()
             return True
-        del self.tokens[length:]
+        self._cut(length)
         self._mark = None
         return True
+
+    def _cut(self, length: int) -> None:
+        """Hold the first ``length`` tokens alone."""
+        del self.tokens[length:]
+        if self._shift == 0:
+            return
+        self._shift = None
+        if self.batch is not None and self.row is not None:
+            self.batch.shift(self.row, self.shift)
+
+    @property
+    def shift(self) -> int:
+        """What is added to the place of a token of text behind those held to get its position."""
+        if self._shift is None:
+            self._shift = shift_of(self.tokens)
+        return self._shift
 
     def mark(self, more: int) -> bool:
         """Make sure that ``more`` further tokens can be dropped; false if they never could.
@@ -252,7 +277,7 @@ class Sequence:
             self.reset()
             raise
         self._behind = self.tokens[mark.count : length]
-        del self.tokens[length:]
+        self._cut(length)
 
     def can_take_back(self, more: int) -> bool:
         """Whether ``more`` further tokens could be taken back."""
@@ -263,8 +288,9 @@ class Sequence:
     def snapshot(self, length: int | None = None) -> Snapshot | None:
         """Return the first ``length`` tokens held, or all; None if the layers cannot be cut so."""
         tokens = self.tokens if length is None else self.tokens[:length]
+        shift = 0 if self._shift == 0 else None
         if not tokens or not self.has_layers:
-            return Snapshot(list(tokens), [])
+            return Snapshot(list(tokens), [], shift)
         excess = len(self.tokens) - len(tokens)
         layers = self._copied_layers()
         if excess and not (can_trim_all(layers) and trim(layers, excess)):
@@ -272,8 +298,9 @@ class Sequence:
                 return None
             self._mark.put_back(layers, len(self.tokens) - self._mark.count)
             if rest := tokens[self._mark.count :]:
-                self._network(mx.array([rest], mx.int32), cache=layers)
-        return Snapshot(list(tokens), layers)
+                with self._shifted():
+                    self._network(mx.array([rest], mx.int32), cache=layers)
+        return Snapshot(list(tokens), layers, shift)
 
     def _copied_layers(self) -> list[Any]:
         """Return copies of the layers, which stay where they are."""
@@ -287,6 +314,7 @@ class Sequence:
         self._forget_mark()
         self._own = share(snapshot.layers)
         self.tokens = list(snapshot.tokens)
+        self._shift = snapshot.shift
         self.has_layers = bool(self._own) or not self.tokens
 
     def point(self) -> Point | Snapshot:
@@ -295,7 +323,7 @@ class Sequence:
         A snapshot where no layer can be cut, and the state alone is all of it.
         """
         return point_of(self.tokens, self._layers) or Snapshot(
-            list(self.tokens), self._copied_layers()
+            list(self.tokens), self._copied_layers(), self._shift
         )
 
     def go_back(self, point: Point) -> None:
@@ -308,7 +336,7 @@ class Sequence:
         if not in_step:
             self.reset()
             return
-        del self.tokens[len(point.tokens) :]
+        self._cut(len(point.tokens))
         self._mark = None
 
     def template(self) -> Template:
@@ -345,11 +373,23 @@ class Sequence:
         first = tokens[0]
         is_block = isinstance(first, ImagePosition) and first.image.both_ways
         attending = both_ways(layers) if is_block else nullcontext()
-        with looked_up(tokens) as ids, attending:
-            return self._pass(ids, layers)
+        placed = any(isinstance(token, ImagePosition) and token.image.grid for token in tokens)
+        where = placing(self._network, self.tokens, tokens) if placed else self._shifted()
+        with looked_up(tokens) as ids, attending, where:
+            logits = self._run(ids, layers)
+        self._shift = None
+        return logits
 
     def _pass(self, ids: mx.array, layers: list[Any], behind: int = 0) -> mx.array:
         """Run the network over the last ``behind`` tokens held, and those that follow."""
+        with self._shifted():
+            return self._run(ids, layers, behind)
+
+    def _shifted(self) -> AbstractContextManager[None]:
+        """While the network is called, let positions of text follow those of the tokens held."""
+        return shifted(self._network, [self.shift]) if self.shift else nullcontext()
+
+    def _run(self, ids: mx.array, layers: list[Any], behind: int = 0) -> mx.array:
         try:
             if self._listener is None:
                 return self._network(ids[None], cache=layers)
@@ -373,7 +413,8 @@ class Sequence:
         self._mark = None
         layers = self._layers or self._new_layers()
         try:
-            return logits_behind(self._network, token, layers)
+            shifts = [self.shift] if self._shift != 0 else None
+            return logits_behind(self._network, token, layers, shifts)
         except BaseException:
             self.reset()
             raise
@@ -404,7 +445,7 @@ class Sequence:
 
     def forget_last(self, count: int) -> None:
         """Hold fewer tokens, of layers that are lost and cannot be used again."""
-        del self.tokens[len(self.tokens) - count :]
+        self._cut(len(self.tokens) - count)
         self._own = []
         self._forget_mark()
         self._give_up_row()

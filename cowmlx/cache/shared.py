@@ -171,4 +171,5 @@ def _cut(snapshot: Snapshot, length: int) -> Snapshot | None:
     if not excess:
         return snapshot
     layers = share(snapshot.layers)
-    return Snapshot(snapshot.tokens[:length], layers) if trim(layers, excess) else None
+    shift = 0 if snapshot.shift == 0 else None
+    return Snapshot(snapshot.tokens[:length], layers, shift) if trim(layers, excess) else None

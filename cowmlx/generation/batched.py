@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import mlx.core as mx
 
 from cowmlx import failures
+from cowmlx.accelerate.positions import shifted
 from cowmlx.errors import Unsupported
 
 TYPE_CHECKING = False
@@ -30,7 +33,9 @@ def feed(network: Any, batch: Batch, rows: list[Any], tokens: list[list[int]]) -
     ids = [[0] * width for _ in batch.rows.all]
     for row, own in fed:
         ids[row.index][: len(own)] = own
-    logits: mx.array = network(mx.array(ids, mx.int32), cache=batch.layers)
+    by = batch.rows.shifts
+    with nullcontext() if by is None else shifted(network, by):
+        logits: mx.array = network(mx.array(ids, mx.int32), cache=batch.layers)
     batch.end_step()
     return logits
 

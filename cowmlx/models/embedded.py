@@ -42,7 +42,9 @@ class TokenTable:
         self._path = path
         self.width = width
 
-    def _container(self) -> Any:
+    @property
+    def owner(self) -> Any:
+        """The module that has it."""
         found: Any = self._network
         for key in self._path[:-1]:
             found = found[key]
@@ -51,12 +53,12 @@ class TokenTable:
     @property
     def module(self) -> Any:
         """The table."""
-        return self._container()[self._path[-1]]
+        return self.owner[self._path[-1]]
 
     @contextmanager
     def giving(self, rows: mx.array, chosen: mx.array) -> Iterator[None]:
         """While the network is called, let the table give rows (1, S, D) where chosen (S,)."""
-        container, key = self._container(), self._path[-1]
+        container, key = self.owner, self._path[-1]
         module = container[key]
         container[key] = _Mixed(module, rows, chosen[None, :, None])
         try:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
+    from mlx.nn.layers.base import Module
+
+    from cowmlx.accelerate.positions import Axes
     from cowmlx.models.embedded import TokenTable
     from cowmlx.text.tokenizer import Tokenizer
     from cowmlx.vision.image_encoders import ImageEncoder
@@ -37,6 +40,7 @@ HOST_IDS = range(-(1 << 31), -1)
 """The ids of positions that hosts have."""
 _SLICE = 0.02  # seconds of a turn
 _HASH = re.compile("[0-9a-f]{32}")
+_GRID = re.compile("[1-9][0-9]{0,5}x[1-9][0-9]{0,5}")
 
 
 class Image:
@@ -47,15 +51,28 @@ class Image:
         key: that it is known by.
         first: the host's id of its first position; those of the others follow downwards.
         count: its positions.
+        grid: their rows and columns; None: they are positions as those of a text.
 
     Attributes:
         rows: its embeddings (count, D), or None before they are computed. Those of positions that
-            have a token are of no use.
+            have a token are of no use. Features for the first layers of a network follow in each
+            row, as many numbers for each.
+        depth: how many layers these are for.
+        axes: of the network's rotations, where its positions have three.
     """
 
-    def __init__(self, encoder: ImageEncoder, key: str, first: int, count: int) -> None:
+    def __init__(
+        self,
+        encoder: ImageEncoder,
+        key: str,
+        first: int,
+        count: int,
+        grid: tuple[int, int] | None = None,
+    ) -> None:
         self._encoder = encoder
-        self.key, self.first, self.count = key, first, count
+        self.key, self.first, self.count, self.grid = key, first, count, grid
+        self.axes: Axes | None = encoder.axes if grid else None
+        self.depth: int = encoder.depth if grid else 0
         self._pixels: Pixels | None = None
         self._layout: list[int] = []
         self.both_ways = encoder.both_ways
@@ -128,7 +145,14 @@ class PlacedImage:
     def values(self) -> mx.array:
         """Its embeddings, which must have been computed."""
         assert self.image.rows is not None
-        return self.image.rows
+        return self.image.rows[:, : self.table.width] if self.image.depth else self.image.rows
+
+    @property
+    def features(self) -> mx.array:
+        """What is added behind each of the network's first layers, (depth, count, D)."""
+        assert self.image.rows is not None
+        rows = self.image.rows[:, self.table.width :]
+        return rows.reshape(len(rows), self.image.depth, -1).transpose(1, 0, 2)
 
 
 class ImagePosition(EmbeddedRow):
@@ -174,10 +198,12 @@ class ImageStore:
         """Return the image of pixels.
 
         Raises:
+            InvalidArgument: the model takes none of that size.
             OutOfMemory: there are no more ids.
         """
         layout = self.encoder.layout(pixels.width, pixels.height)
-        image = self._known_as(self._key(pixels.hash), len(layout))
+        grid = self._grid_of(pixels.width, pixels.height)
+        image = self._known_as(self._key(pixels.hash, grid), len(layout), grid)
         image.show(pixels, layout)
         self.keep(image)
         return image
@@ -191,20 +217,39 @@ class ImageStore:
             OutOfMemory: there are no more ids.
         """
         name, _, digits = key.rpartition(" ")
+        grid = None
+        if self.has_axes:
+            name, _, sides = name.rpartition(" ")
+            if not _GRID.fullmatch(sides):
+                return None
+            rows, _, columns = sides.partition("x")
+            grid = int(rows), int(columns)
+            if grid[0] * grid[1] != count:
+                return None
         if name != self.encoder.key or not _HASH.fullmatch(digits) or not 0 < count < 1 << 20:
             return None
-        return self._known_as(key, count)
+        return self._known_as(key, count, grid)
 
-    def _key(self, digits: str) -> str:
-        return f"{self.encoder.key} {digits}"
+    @property
+    def has_axes(self) -> bool:
+        """Whether positions of images have three axes."""
+        return getattr(self.encoder, "axes", None) is not None
 
-    def _known_as(self, key: str, count: int) -> Image:
+    def _grid_of(self, width: int, height: int) -> tuple[int, int] | None:
+        """Return the rows and columns of an image's positions, where these have three axes."""
+        return self.encoder.grid(width, height) if self.has_axes else None
+
+    def _key(self, digits: str, grid: tuple[int, int] | None) -> str:
+        sides = f" {grid[0]}x{grid[1]}" if grid else ""
+        return f"{self.encoder.key}{sides} {digits}"
+
+    def _known_as(self, key: str, count: int, grid: tuple[int, int] | None) -> Image:
         known = self._by_key.get((key, count))
         image = None if known is None else known()
         if image is None:
             if self._next + count > 1 << 31:
                 raise OutOfMemory("this model has seen too many images; load it again")
-            image = Image(self.encoder, key, -self._next, count)
+            image = Image(self.encoder, key, -self._next, count, grid)
             self._forget_dead()
             self._begins.append(self._next)
             self._known.append(ref(image))
@@ -250,12 +295,19 @@ class NoImages:
         self.error = error
 
 
-def images_of(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> ImageStore | NoImages:
+def images_of(
+    path: str, config: dict[str, Any], tokenizer: Tokenizer, network: Module
+) -> ImageStore | NoImages:
     """Return what a model has for images, whose config has a part about them."""
+    from cowmlx.accelerate.positions import require_axes
     from cowmlx.vision.image_encoders import open_encoder
 
     try:
-        return ImageStore(open_encoder(path, config, tokenizer))
+        store = ImageStore(open_encoder(path, config, tokenizer))
+        axes = store.encoder.axes if store.has_axes else None
+        if axes is not None:
+            require_axes(network, axes)
+        return store
     except Unsupported as error:
         forget_frames(error)
         return NoImages(error)

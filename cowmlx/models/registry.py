@@ -307,7 +307,7 @@ def _images(folder: Folder) -> ImageStore | NoImages | None:
         return None
     from cowmlx.models.images import images_of  # late: few models take images
 
-    return images_of(folder.path, folder.config, folder.tokenizer)
+    return images_of(folder.path, folder.config, folder.tokenizer, folder.network)
 
 
 def _chat_template(

@@ -378,7 +378,7 @@ class Lane:
             pending[row.index] = step.pending
         batch.begin_step([context.sequence.row for context, _ in fed])  # type: ignore[misc]
         ids = stacked([pending.get(index) for index in range(len(batch.rows.all))])
-        logits = logits_behind(self.model.network, ids, batch.layers)
+        logits = logits_behind(self.model.network, ids, batch.layers, batch.rows.shifts)
         batch.end_step()
         return logits
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
+    from cowmlx.accelerate.positions import Axes
     from cowmlx.text.image_places import Written
     from cowmlx.text.tokenizer import Tokenizer
     from cowmlx.vision.pixels import Pixels
@@ -26,6 +27,17 @@ if TYPE_CHECKING:
         """A text that is equal where equal pixels give equal embeddings."""
         written: Written
         """How prompts have images."""
+
+        axes: Axes | None
+        """How positions of three axes are turned by; missing or None where they have one.
+
+        Only with axes, ``depth`` and ``grid`` are used.
+        """
+        depth: int
+        """For how many of the network's first layers rows have features behind them."""
+
+        def grid(self, width: int, height: int) -> tuple[int, int]:
+            """Return the rows and columns of an image's positions."""
 
         def layout(self, width: int, height: int) -> list[int]:
             """Return for each position of an image a token that is looked up there; -1: a row."""
@@ -46,6 +58,7 @@ if TYPE_CHECKING:
 
 _IDEFICS = "cowmlx.vision.idefics3", "Idefics3ImageEncoder"
 _PIXTRAL = "cowmlx.vision.pixtral", "PixtralImageEncoder"
+_QWEN = "cowmlx.vision.qwen", "QwenImageEncoder"
 FAMILIES = {
     "gemma3": ("cowmlx.vision.gemma3", "Gemma3ImageEncoder"),
     "idefics3": _IDEFICS,
@@ -53,6 +66,8 @@ FAMILIES = {
     "mistral3": _PIXTRAL,
     "pixtral": _PIXTRAL,
     "smolvlm": _IDEFICS,
+    "qwen2_5_vl": _QWEN,
+    "qwen2_vl": _QWEN,
 }
 
 

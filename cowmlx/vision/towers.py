@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
-_CONV_AXES = 4
+_CONV_AXES = (4, 5)  # of images; of frames of images
 
 
 def vision_options(
@@ -149,11 +149,11 @@ def load_steps(
 
 
 def _flat(array: mx.array) -> mx.array:
-    """Return a convolution's weight as that of a linear layer over patches (p, p, channels)."""
-    if array.ndim != _CONV_AXES:
+    """Return a convolution's weight as that of a linear layer over patches ([frames,] p, p, C)."""
+    if array.ndim not in _CONV_AXES:
         return array
     if array.shape[-1] != 3:  # as torch has it
-        array = array.transpose(0, 2, 3, 1)
+        array = array.moveaxis(1, -1)
     return array.reshape(array.shape[0], -1)
 
 

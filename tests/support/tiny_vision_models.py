@@ -7,10 +7,11 @@ import pathlib
 from typing import Any
 
 from . import tokenizers
-from .vision_families import Family, Random, gemma3, idefics3, pixtral
+from .vision_families import Family, Random, gemma3, idefics3, pixtral, qwen2_5_vl, qwen2_vl
 
+QWEN = qwen2_5_vl.FAMILY, qwen2_vl.FAMILY
 FAMILIES = {
-    family.name: family for family in (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES)
+    family.name: family for family in (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES, *QWEN)
 }
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from cowmlx.accelerate import positions
 from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused.caches import form_of
 
@@ -45,17 +46,23 @@ class Decode:
         return self._run.decode(ids, caches, form)
 
 
-def logits_behind(network: Module, ids: mx.array, caches: list[Any]) -> mx.array:
+def logits_behind(
+    network: Module, ids: mx.array, caches: list[Any], shifts: list[int] | None = None
+) -> mx.array:
     """Feed a token to every row of a network's caches.
 
     Args:
         network: gives logits (B, T, V).
         ids: (B,) tokens.
         caches: of its layers; they hold the tokens afterwards.
+        shifts: of rows behind images, see ``cowmlx.accelerate.positions``; None: all are 0.
 
     Returns:
         logits (B, V), lazily.
     """
+    if shifts is not None:
+        with positions.shifted(network, shifts):
+            return logits_behind(network, ids, caches)
     decode: Decode | None = vars(network).get(_PLACE)
     if decode is not None and not network.training:
         made = decode.logits(ids, caches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.accelerate import kernels
+from cowmlx.accelerate import kernels, positions
 from cowmlx.accelerate.fused.caches import Shape, form_of
 
 TYPE_CHECKING = False
@@ -87,14 +87,15 @@ class Run:
         """
         angles = [table for each in self._tables for table in each.tables]
         made: mx.array | None = self._module.decode_layers(
-            self._layers, ids, caches, form.batched, form.quantized, angles
-        )
+            self._layers, ids, caches, form.batched, form.quantized, angles,
+            positions.shifts() or [],
+        )  # fmt: skip
         return made
 
     def _common(
         self, forms: list[Any], caches: list[Any], rows: int, tokens: int
     ) -> tuple[list[int], tuple[int, int]] | None:
-        """Return the offsets of rows and the format of all caches; None if caches differ."""
+        """Return the first positions of rows and the format of all caches; None if these differ."""
         if len(caches) != len(self._shapes) or not tokens:
             return None
         for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
@@ -108,6 +109,8 @@ class Run:
                 return None
             if form.format(cache) != kv_format:
                 return None
+        if shifts := positions.shifts():
+            offsets = [offset + by for offset, by in zip(offsets, shifts, strict=True)]
         return offsets, kv_format
 
     def take(

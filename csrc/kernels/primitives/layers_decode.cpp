@@ -130,9 +130,18 @@ std::vector<Place> places_of(const Layers& layers, const std::vector<int32_t>& o
   return places;
 }
 
+/* Make the places of rows their positions; false if shifts are not one for every row. */
+bool shift(std::vector<int32_t>& offsets, const std::vector<int>& shifts) {
+  if (shifts.empty()) return true;
+  if (shifts.size() != offsets.size()) return false;
+  for (size_t row = 0; row < offsets.size(); row++) offsets[row] += shifts[row];
+  return true;
+}
+
 template <template <bool> class Kind, bool QUANTIZED>
 std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const mx::array& ids,
-                                const nb::list& caches, const Arrays& angles, mx::Stream stream) {
+                                const nb::list& caches, const Arrays& angles,
+                                const std::vector<int>& shifts, mx::Stream stream) {
   using Form = Kind<QUANTIZED>;
   const Layers& layers = held->layers;
   const int rows = ids.shape(0);
@@ -151,8 +160,10 @@ std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const m
   const std::vector<int32_t> offsets = call.offsets;
   const int32_t end = *std::max_element(offsets.begin(), offsets.end()) + 1;
   if (!has_room(buffers, end, QUANTIZED)) return std::nullopt;
+  if (!shift(call.offsets, shifts)) return std::nullopt;
+  const int32_t last = *std::max_element(call.offsets.begin(), call.offsets.end());
   for (const mx::array& table : angles)
-    if (table.shape(0) < end) return std::nullopt;
+    if (table.shape(0) <= last) return std::nullopt;
   call.places = places_of(layers, offsets);
   const Arrays made = make_step(held, ids, std::move(call), angles, buffers, mx::float32, stream);
   const mx::array* next = made.data() + 1;
@@ -165,7 +176,8 @@ std::optional<mx::array> decode(const std::shared_ptr<HeldLayers>& held, const m
 
 std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
                                        const mx::array& ids, const nb::list& caches, bool batched,
-                                       bool quantized, const Arrays& angles) {
+                                       bool quantized, const Arrays& angles,
+                                       const std::vector<int>& shifts) {
   const size_t tables = angles.size() / 2;
   const bool turns = std::all_of(held->layers.layers.begin(), held->layers.layers.end(),
                                  [tables](const Layer& layer) {
@@ -176,17 +188,17 @@ std::optional<mx::array> decode_layers(const std::shared_ptr<HeldLayers>& held,
     return std::nullopt;
   const mx::Stream stream = cpu_stream();
   if (quantized)
-    return batched ? decode<Rows, true>(held, ids, caches, angles, stream)
-                   : decode<Growing, true>(held, ids, caches, angles, stream);
-  return batched ? decode<Rows, false>(held, ids, caches, angles, stream)
-                 : decode<Growing, false>(held, ids, caches, angles, stream);
+    return batched ? decode<Rows, true>(held, ids, caches, angles, shifts, stream)
+                   : decode<Growing, true>(held, ids, caches, angles, shifts, stream);
+  return batched ? decode<Rows, false>(held, ids, caches, angles, shifts, stream)
+                 : decode<Growing, false>(held, ids, caches, angles, shifts, stream);
 }
 
 }  // namespace
 
 void bind_layers_decode(nb::module_& module) {
   module.def("decode_layers", decode_layers, "layers"_a, "ids"_a, "caches"_a, "batched"_a,
-             "quantized"_a, "angles"_a,
+             "quantized"_a, "angles"_a, "shifts"_a,
              R"(Take a token of every row through layers and their head: logits (B, V) of float32.
 
 Args:
@@ -196,6 +208,7 @@ Args:
     batched: which of both.
     quantized: whether they are QuantizedKVCache or QuantizedRows instead.
     angles: evaluated cosines and sines (positions, half) of every kind of rotation.
+    shifts: what is added to the tokens of every row's cache to get its position; none: 0.
 
 Returns:
     None, and nothing has changed, where a cache has no room, or a table is too short.)");

@@ -73,6 +73,10 @@ class Random:
         """Draw one."""
         self.made[name] = self._rng.normal(mean, 0.1, count).astype(np.float32)
 
+    def bare(self, name: str, *shape: int) -> None:
+        """Draw a linear layer without a bias."""
+        self.matrix(f"{name}.weight", *shape)
+
     def linear(self, name: str, *shape: int) -> None:
         """Draw a matrix and its bias."""
         self.matrix(f"{name}.weight", *shape)
