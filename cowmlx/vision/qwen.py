@@ -159,8 +159,7 @@ class QwenImageEncoder:
             sides = math.sqrt(self._fewest / longer), math.sqrt(self._fewest * longer)
             most.append(math.prod(each / self._side + 1 for each in sides))  # sides are rounded up
         longest = int(math.sqrt(self._most * _LONGEST)) // self._side * self._side
-        sides = {"width": longest, "height": longest}
-        return {"tokens": int(max(most)) + _AROUND, **sides}
+        return {"tokens": int(max(most)) + _AROUND, "width": longest, "height": longest}
 
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
