@@ -7,7 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_models import info, model, program_of, run, weight
 
-from cowmlx.errors import Unsupported
+from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.bounds import finish
+from cowmlx.programs.importing import load_steps
 
 RNG = np.random.default_rng(3)
 
@@ -251,3 +253,34 @@ def test_what_no_program_has_is_refused_by_name(op: str, reason: str):
     with pytest.raises(Unsupported, match=rf"node 'odd' \({op}\): .*{reason}") as refused:
         program_of(made)
     assert (refused.value.details["op"], refused.value.details["node"]) == (op, "odd")
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        (helper.make_node("ArgMax", ["x"], ["y"], axis="far"), "'axis' is of type 3, must be INT"),
+        (helper.make_node("Elu", ["x"], ["y"], alpha="far"), "'alpha' is of type 3, must be FLOAT"),
+        (helper.make_node("Softmax", ["x"], ["y"], axis=[0]), "'axis' is of type 7, must be INT"),
+        (helper.make_node("LSTM", ["x", "x"], ["y"], hidden_size=2), r"has no input 2 \(R\)"),
+        (helper.make_node("Squeeze", [""], ["y"]), r"has no input 0 \(data\)"),
+        (helper.make_node("Split", ["x"], ["y"], num_outputs=0), "num_outputs 0, must be at least"),
+    ],
+)
+def test_nodes_that_their_operators_cannot_have(node, said: str):
+    node.name = "odd"
+    made = model([node], [info("x", [3, 4, 2])], [info("y", ["n"])])
+    with pytest.raises(BadFormat, match=rf"node 'odd' \({node.op_type}\): .*{said}"):
+        program_of(made)
+
+
+@pytest.mark.parametrize("name", [b"n_dim", b"Relu", b"y_out"])
+def test_names_that_are_not_utf_8(name: bytes, tmp_path):
+    made = model(
+        [helper.make_node("Relu", ["x"], ["y_out"], name="relu")],
+        [info("x", ["n_dim", 2])],
+        [info("y_out", ["n_dim", 2])],
+    )
+    path = tmp_path / "odd.onnx"
+    path.write_bytes(made.SerializeToString().replace(name, b"\xff" * len(name)))
+    with pytest.raises(BadFormat, match=r"damaged|no text in UTF-8"):
+        finish(load_steps(str(path)))

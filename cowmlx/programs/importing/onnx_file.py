@@ -15,7 +15,7 @@ from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import onnx_tensors
 from cowmlx.programs.importing.failures import missing, unreadable
 from cowmlx.programs.importing.imported import Imported
-from cowmlx.programs.importing.onnx_walk import Walk
+from cowmlx.programs.importing.onnx_walk import NEWEST, ODD, Walk
 from cowmlx.programs.importing.scope import Book, Scope
 from cowmlx.programs.importing.shapes import declared_spec
 from cowmlx.programs.importing.values import Value, Weight
@@ -69,7 +69,10 @@ def load_steps(path: str, fixed: Mapping[str, Any]) -> Steps[Imported]:
         raise BadFormat(f"{path} is damaged or no ONNX file: {error}", file=path) from error
     del data
     yield
-    return (yield from model_steps(model, os.path.dirname(os.path.abspath(path)), fixed))
+    try:
+        return (yield from model_steps(model, os.path.dirname(os.path.abspath(path)), fixed))
+    except ODD as error:  # names that are not UTF-8 are bytes
+        raise BadFormat(f"{path} is damaged: {error}", file=path) from error
 
 
 def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Imported]:
@@ -77,7 +80,7 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
     opsets = {"" if o.domain in DOMAINS else o.domain: o.version for o in model.opset_import}
     if not model.HasField("graph") or not model.graph.output:
         raise BadFormat("the file has no graph with outputs")
-    if not OLDEST <= opsets.get("", OLDEST) <= 1 << 16:
+    if not OLDEST <= opsets.get("", OLDEST) <= NEWEST:
         raise BadFormat(f"the file is of opset {opsets['']}, must be {OLDEST} or newer")
     graph = model.graph
     if len(graph.input) + len(graph.initializer) + len(graph.output) > MAX_DECLARED:
@@ -85,6 +88,8 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
     book = Book()
     scope = Scope(book)
     for output in graph.output:
+        if not isinstance(output.name, str):
+            raise BadFormat("the file is damaged: the name of an output is no text in UTF-8")
         book.reserve(output.name)
     functions = {(f.domain, f.name): f for f in model.functions}
     walk = Walk(scope, opsets, functions, folder, {})

@@ -18,6 +18,13 @@ MAX_DEPTH = 24
 """Functions and graphs within each other."""
 SIMPLE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings"}
 OURS = ("", "ai.onnx")
+NEWEST = 1 << 16
+"""Opsets that a file may name."""
+ODD = (
+    *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
+    *(TypeError, ValueError),
+)
+"""What reading of something raises that is not there, or of another type."""
 
 
 class Walk:
@@ -78,9 +85,9 @@ class Walk:
             except CowMlxError as error:
                 if "node" in error.details:
                     raise
-                op, node = proto.op_type[:64], proto.name or "".join(proto.output[:1])
-                place = f"node {shown(node)} ({op})"
-                raise placed(error, place, op=op, node=node[:64]) from None
+                raise _placed(error, proto) from None
+            except ODD as error:  # attributes or inputs that the operator cannot have
+                raise _placed(BadFormat(f"the file is damaged: {error}"), proto) from None
             for name, result in zip(proto.output, results, strict=False):
                 if name and result is not None:
                     self.set(name, result)
@@ -101,6 +108,7 @@ class Walk:
     def _results(self, proto: Any) -> Sequence[Value | None]:
         domain = "" if proto.domain in OURS else proto.domain
         inputs = [self._value(name) for name in proto.input]
+        _check(proto, domain, self.opsets.get(domain, 0), inputs)
         attributes = self._read(proto)
         own = self._functions.get((proto.domain, proto.op_type))
         if own is not None:
@@ -205,6 +213,42 @@ class Walk:
         }
         inner.nodes(function.node)
         return [inner.values.get(name) for name in function.output]
+
+
+def _placed(error: CowMlxError, proto: Any) -> CowMlxError:
+    """Return an error of a node with its place; names that are not UTF-8 are bytes."""
+    op, node = str(proto.op_type)[:64], str(proto.name or next(iter(proto.output), ""))
+    return placed(error, f"node {shown(node)} ({op})", op=op, node=node[:64])
+
+
+def _check(proto: Any, domain: str, opset: int, inputs: Sequence[Value | None]) -> None:
+    """Check a node's inputs and the types of its attributes, if ONNX defines its operator.
+
+    Raises:
+        BadFormat: an input is missing, or an attribute is of another type.
+    """
+    from onnx import defs
+
+    if not isinstance(proto.op_type, str) or not isinstance(domain, str):
+        raise BadFormat("its operator is no text in UTF-8")
+    if not 0 < opset <= NEWEST or not defs.has(proto.op_type, opset, domain):
+        return
+    schema: Any = defs.get_schema(proto.op_type, opset, domain)
+    known = schema.attributes
+    for at, formal in enumerate(schema.inputs):
+        is_needed = formal.option == defs.OpSchema.FormalParameterOption.Single
+        if is_needed and (at >= len(inputs) or inputs[at] is None):
+            raise BadFormat(f"has no input {at} ({formal.name})")
+    for attribute in proto.attribute:
+        declared = known.get(attribute.name)
+        if declared is None or attribute.ref_attr_name or not attribute.type:
+            continue
+        wanted = declared.type
+        if attribute.type != wanted.value:
+            raise BadFormat(
+                f"its attribute {shown(attribute.name)} is of type {attribute.type}, must be "
+                f"{wanted.name} ({wanted.value})"
+            )
 
 
 class _Holder:

@@ -147,7 +147,10 @@ def _split(node: OnnxNode) -> list[Value]:
             if part is None:
                 raise Unsupported(f"its axis of {whole} is not known before a run")
             return node.scope.several("split", value, indices_or_sections=number, axis=axis)
-        part = -(-whole // node.attr("num_outputs", number))
+        many = node.attr("num_outputs", number)
+        if many < 1:
+            raise BadFormat(f"has num_outputs {many}, must be at least 1")
+        part = -(-whole // many)
         sizes = [max(0, min(part, whole - at * part)) for at in range(number)]
     if len(sizes) == 1:
         return [value]
