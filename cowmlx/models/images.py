@@ -20,6 +20,7 @@ from cowmlx.errors import BadState, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.failures import forget_frames
 from cowmlx.generated.defaults import MODEL
 from cowmlx.models.embedded import EmbeddedRow
+from cowmlx.vision.pixels import require_sides
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class ImageStore:
             InvalidArgument: the model takes none of that size.
             OutOfMemory: there are no more ids.
         """
+        require_sides(pixels.width, pixels.height)
         layout = self.encoder.layout(pixels.width, pixels.height)
         grid = self._grid_of(pixels.width, pixels.height)
         image = self._known_as(self._key(pixels.hash, grid), len(layout), grid)

@@ -6,7 +6,7 @@ from cowmlx.call import keeps_call
 from cowmlx.errors import InvalidArgument, OutOfRange
 from cowmlx.generated.constants import KIND_MEDIA
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.vision.pixels import MAX_PIXELS, pixels_steps
+from cowmlx.vision.pixels import MAX_PIXELS, pixels_steps, require_sides
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,4 +101,6 @@ class MediaCalls:
                 needed=width * height,
                 limit=MAX_PIXELS,
             )
-        return model.require_image_encoder().tokens(width, height)
+        encoder = model.require_image_encoder()
+        require_sides(width, height)
+        return encoder.tokens(width, height)

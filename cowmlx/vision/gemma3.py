@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _AROUND = 4  # tokens: two line breaks, as one token each, and the marks of begin and end
 _PLACES = {
     **siglip_places("vision_tower.vision_model."),
+    **siglip_places("vision_tower."),
     "multi_modal_projector.": "projector.",
 }
 

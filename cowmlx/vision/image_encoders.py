@@ -59,9 +59,12 @@ if TYPE_CHECKING:
 _IDEFICS = "cowmlx.vision.idefics3", "Idefics3ImageEncoder"
 _PIXTRAL = "cowmlx.vision.pixtral", "PixtralImageEncoder"
 _QWEN = "cowmlx.vision.qwen", "QwenImageEncoder"
+_LFM2 = "cowmlx.vision.lfm2_vl", "Lfm2VlImageEncoder"
 FAMILIES = {
     "gemma3": ("cowmlx.vision.gemma3", "Gemma3ImageEncoder"),
     "idefics3": _IDEFICS,
+    "lfm2-vl": _LFM2,
+    "lfm2_vl": _LFM2,
     "llava": _PIXTRAL,
     "mistral3": _PIXTRAL,
     "pixtral": _PIXTRAL,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from cowmlx.errors import InvalidArgument
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
 MAX_PIXELS = 1 << 26
+MAX_SIDE = (1 << 16) - 1
+"""Of an image that a model sees: longer ones would take much memory to resize."""
 _PART = 1 << 22  # bytes that are hashed in a turn
 
 
@@ -42,6 +46,21 @@ class Pixels:
         """Describe the image as JSON-ready values."""
         names = ("width", "height", "channels", "hash")
         return {name: getattr(self, name) for name in names}
+
+
+def require_sides(width: int, height: int) -> None:
+    """Refuse an image that is too long to be resized.
+
+    Raises:
+        InvalidArgument: a side is longer than :data:`MAX_SIDE`.
+    """
+    if max(width, height) > MAX_SIDE:
+        raise InvalidArgument(
+            f"an image of {width} x {height} is too long: models take sides of up to {MAX_SIDE}",
+            reason="limit_exceeded",
+            needed=max(width, height),
+            limit=MAX_SIDE,
+        )
 
 
 def pixels_steps(

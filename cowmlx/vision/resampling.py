@@ -136,6 +136,25 @@ def resize_steps(
     return image
 
 
+def smoothed(grid: mx.array, height: int, width: int) -> mx.array:
+    """Resize a grid of numbers (H, W, C) to (height, width, C), lazily.
+
+    Bilinear with antialiasing, in float32: as positions of a tower are resized.
+    """
+    down, across = _weights(grid.shape[0], height), _weights(grid.shape[1], width)
+    tall = mx.tensordot(down, grid.astype(mx.float32), axes=[[1], [0]])
+    return mx.tensordot(across, tall, axes=[[1], [1]]).transpose(1, 0, 2)
+
+
+def _weights(size: int, wanted: int) -> mx.array:
+    """Return the weights (wanted, size) of places."""
+    scale = mx.array(size / wanted, mx.float32)
+    centers = (mx.arange(wanted).astype(mx.float32) + 0.5) * scale - 0.5
+    off = mx.abs(mx.arange(size).astype(mx.float32)[None] - centers[:, None])
+    weights = mx.maximum(1 - off / mx.maximum(scale, 1), 0)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
 def _is_tall(rows: int, columns: int) -> bool:
     """Whether so many rows are dropped, beside columns, that columns are resized first."""
     return rows > 0 and rows > 2 * columns

@@ -74,6 +74,8 @@ COW_MLX_API cow_mlx_status cow_mlx_media_free(cow_mlx_media media);
  * @param height  of the image, at least 1; width * height is at most COW_MLX_MAX_PIXELS
  * @param detail  0: as the model's folder says. Other values are COW_MLX_EINVAL
  * @param tokens  receives the number
+ * @retval COW_MLX_EINVAL        a side is longer than 65,535 pixels, or the image is too thin for
+ *                               the model
  * @retval COW_MLX_EUNSUPPORTED  the model takes no images: "images" of cow_mlx_model_info() says
  *                               why
  */

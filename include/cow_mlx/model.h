@@ -243,7 +243,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  *   model's network does not take such rows.
  * - "images": null for a model of text. Otherwise an object: "why_not", null if the model takes
  *   images in messages, else the reason; "max_pixels" of an image; the largest "width" and "height"
- *   that images are resized to; and the "tokens" that an image takes at most.
+ *   that images are resized to; and the "tokens" that an image takes at most, if it is not thin.
  * - "asleep": whether its weights are on disk since a sleep.
  * - "activations": exact, int8 or bfloat16.
  * - "kernels": the "instruction_set" of the kernels in use, or null; the number of "layers", the
@@ -337,9 +337,10 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *
  * If the model takes images (cow_mlx_model_info(), "images"), a content part of a message may be
  * {"type": "image", "media": 7}, where 7 is an open cow_mlx_media, or {"type": "image_url",
- * "image_url": {"url": "data:image/png;base64,..."}}. Other URLs are refused. The positions of an
- * image get ids below -1, which cow_mlx_context_begin() takes, whole images only. They are valid
- * for this model as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
+ * "image_url": {"url": "data:image/png;base64,..."}}. Other URLs are refused, and images with a
+ * side longer than 65,535 pixels. The positions of an image, and of tokens among them, get ids
+ * below -1, which cow_mlx_context_begin() takes, whole images only. They are valid for this model
+ * as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
  *
  * Options are an object; null means an option's default:
  *

@@ -7,12 +7,20 @@ import pathlib
 from typing import Any
 
 from . import tokenizers
-from .vision_families import Family, Random, gemma3, idefics3, pixtral, qwen2_5_vl, qwen2_vl
+from .vision_families import (
+    Family,
+    Random,
+    gemma3,
+    idefics3,
+    lfm2_vl,
+    pixtral,
+    qwen2_5_vl,
+    qwen2_vl,
+)
 
 QWEN = qwen2_5_vl.FAMILY, qwen2_vl.FAMILY
-FAMILIES = {
-    family.name: family for family in (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES, *QWEN)
-}
+_OTHERS = (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES, lfm2_vl.FAMILY)
+FAMILIES = {family.name: family for family in (*_OTHERS, *QWEN)}
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}"

@@ -22,7 +22,7 @@ ENCODERS = (
     *("bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "nomic_bert"),
     *("roberta", "xlm-roberta"),
 )
-SEEING = ("idefics3", "llava", "smolvlm")
+SEEING = ("idefics3", "lfm2-vl", "lfm2_vl", "llava", "smolvlm")
 SELF_CHECKED = (*WIRED, *ENCODERS)
 """Those that report odd numbers of a config themselves."""
 OWN = (*SELF_CHECKED, *SEEING)

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 # The types of text networks, and what transformers assumes where a config says nothing.
 _TEXTS: dict[str, dict[str, Any]] = {
+    "lfm2": {
+        **{"hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 32},
+        **{"num_attention_heads": 32, "num_key_value_heads": 8, "norm_eps": 1e-5},
+        **{"vocab_size": 65536, "max_position_embeddings": 128000},
+        **{"conv_bias": False, "conv_L_cache": 3, "block_multiple_of": 256},
+        **{"block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": True},
+    },
     "llama": {
         **{"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32},
         **{"num_attention_heads": 32, "rms_norm_eps": 1e-6, "vocab_size": 32000},
@@ -31,6 +38,7 @@ _TEXTS: dict[str, dict[str, Any]] = {
         **{"vocab_size": 32000, "rope_theta": 10000.0},
     },
 }
+_DEFAULTS = {"lfm2-vl": "lfm2", "lfm2_vl": "lfm2"}
 _OWN = "language_model."
 _BEGINS = {
     "model.language_model.": f"{_OWN}model.",
@@ -64,7 +72,7 @@ class ModelArgs:
             Unsupported: its text network is of a type that is not known here.
         """
         text = config["text_config"]
-        kind = text.get("model_type", "llama")
+        kind = text.get("model_type", _DEFAULTS.get(config["model_type"], "llama"))
         if kind not in _TEXTS:
             raise Unsupported(
                 f"config.json: model_type of text_config is {kind!r}; a {config['model_type']} "
@@ -74,6 +82,7 @@ class ModelArgs:
             )
         tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
         own = {**_TEXTS[kind], **text, "model_type": kind, "tie_word_embeddings": tied}
+        own.setdefault("block_dim", own["hidden_size"])
         return cls(config["model_type"], _with_rope(own))
 
 
@@ -121,7 +130,7 @@ class Model(Module):
                 if name.startswith(begin):
                     found[own + name.removeprefix(begin)] = array
                     break
-        if self.args.text_config["tie_word_embeddings"]:
+        if "lm_head" not in self.language_model:
             found = {name: array for name, array in found.items() if not name.startswith(_HEAD)}
         elif not any(name.startswith(_HEAD) for name in found):  # a config may not say that it is
             tables = [name for name in found if name.startswith(_TABLE)]
