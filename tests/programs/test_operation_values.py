@@ -326,6 +326,22 @@ def test_integer_divisions_never_end_the_process(dtype):
     assert [each.tolist() for each in run(find("divmod"), [a, b], {})] == [quotient, rest]
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float32, mx.float64])
+def test_a_quotient_of_floats_and_what_it_leaves_fit_together(dtype):
+    a, b = (mx.random.normal((400,), key=mx.random.key(at)).astype(dtype) for at in (1, 2))
+    a = mx.concatenate([a, 9 * b, -b, a * 0])
+    b = mx.concatenate([b] * 4)
+    quotient, rest = run(find("divmod"), [a, b], {})
+    wide = [np.array(each.astype(mx.float64)) for each in (a, b)]
+    exact = np.floor_divide(*wide)
+    few = np.abs(exact) < 128  # those that the type holds
+    np.testing.assert_array_equal(np.array(quotient.astype(mx.float32))[few], exact[few])
+    assert bool(mx.all(mx.abs(rest) <= mx.abs(b)))
+    odd = mx.array([1.0, -1.0, 0.0, float("inf"), float("nan"), 5.0], dtype=dtype)
+    found = run(find("floor_divide"), [odd, mx.array([0, 0, 0, 2, 1, float("inf")], dtype)], {})
+    assert str(found[0].tolist()) == "[inf, -inf, nan, inf, nan, 0.0]"
+
+
 def test_shifts_by_more_than_the_bits_leave_nothing():
     a, b = mx.array([1, -1, 1, -8]), mx.array([32, 40, -1, 1])
     assert run(find("left_shift"), [a, b], {})[0].tolist() == [0, 0, 0, -16]

@@ -17,12 +17,14 @@ _SIGNED = (mx.int8, mx.int16, mx.int32, mx.int64)
 
 
 def floor_divide(a: mx.array, b: mx.array) -> mx.array:
-    """Divide and round down, also where integers overflow.
+    """Divide and round down, also where integers overflow and quotients of floats are rounded.
 
     The least integer divided by -1 has no quotient, and its division ends the process on x86.
     mlx rounds integer quotients towards 0, so those of different signs are corrected.
     """
     a, b = cast([a, b])
+    if mx.issubdtype(a.dtype, mx.floating):
+        return _floor_divide_floats(a, b)
     if a.dtype not in _SIGNED:
         return mx.floor_divide(a, b)
     by_minus_one = b == -1
@@ -33,6 +35,17 @@ def floor_divide(a: mx.array, b: mx.array) -> mx.array:
     down = mx.logical_and((rest < 0) != (divisor < 0), mx.logical_and(rest != 0, divisor != 0))
     quotient = mx.where(down, quotient - 1, quotient)
     return mx.where(by_minus_one, -a, quotient)
+
+
+def _floor_divide_floats(a: mx.array, b: mx.array) -> mx.array:
+    """Divide and round down: a quotient just below an integer, rounded, would be that integer."""
+    dtype = a.dtype
+    if dtype in (mx.float16, mx.bfloat16):
+        a, b = a.astype(mx.float32), b.astype(mx.float32)
+    quotient = mx.round((a - mx.remainder(a, b)) / b)
+    # Of what is not finite, and of 0, there is no remainder.
+    quotient = mx.where(mx.isfinite(quotient), quotient, mx.floor_divide(a, b))
+    return quotient.astype(dtype)
 
 
 def remainder(a: mx.array, b: mx.array) -> mx.array:

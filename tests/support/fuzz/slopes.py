@@ -58,6 +58,7 @@ def check(
         return
     kinds = {each["values"]["kind"] for each in case["inputs"] if each is not None}
     smooth = double and kinds <= {"range", "normal"} and not _ambiguous(case, arrays)
+    smooth = smooth and not enlarges_rounding(case)
     if smooth:
         differences(session, program, given, chosen, found, "gradient")
     if check.get("levels"):
@@ -112,6 +113,11 @@ def _ambiguous(case: Case, arrays: list[Array]) -> bool:
         return False
     indices = arrays[1].data
     return len(np.unique(indices)) < indices.size or bool((indices < 0).any())
+
+
+def enlarges_rounding(case: Case) -> bool:
+    """Whether a root enlarges all rounding."""
+    return case["operation"] == "norm" and 0 < float(case["attributes"].get("ord") or 1) < 0.1
 
 
 def _weights(result: Array) -> Array:
