@@ -170,7 +170,8 @@ class Submitted:
 def no_handles(table: ArrayTable) -> OutOfMemory:
     """Return the error of an array for which no handle is left."""
     return OutOfMemory(
-        f"{table.count()} arrays are open, the maximum",
+        f"no array can be opened: there is too little memory, or {table.count()} are open, the "
+        "maximum",
         reason="no_handles",
         kind="array",
         limit=table.count(),

@@ -184,11 +184,17 @@ cow_mlx_status cow_arrays_check(const char* operation, int32_t dtype) {
 /* The failure of an array that could not be opened. */
 static cow_mlx_status not_opened(const char* operation, const cow_array_type* type) {
   TRY(cow_arrays_check(operation, type->dtype));
-  return cow_error(
-      COW_MLX_ENOMEM, operation, COW_REASON_no_handles,
-      DETAILS(TEXT_DETAIL("kind", "array"), SIZE_DETAIL("limit", MAX_SLOTS)),
-      "%d arrays are open, which is the most there can be, or there is too little memory",
-      (int)cow_arrays_count());
+  lock();
+  bool is_full = table.used > MAX_SLOTS;
+  unlock();
+  if (!is_full) {
+    return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_memory, NULL,
+                     "there is too little memory for an array's handle");
+  }
+  return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_handles,
+                   DETAILS(TEXT_DETAIL("kind", "array"), SIZE_DETAIL("limit", MAX_SLOTS)),
+                   "%d arrays are open, of which there can be %d", (int)cow_arrays_count(),
+                   (int)MAX_SLOTS);
 }
 
 /* Open an array of memory or an object; 0 if it cannot be opened. */

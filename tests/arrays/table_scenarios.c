@@ -1,6 +1,13 @@
 /* The table of arrays and its calls without Python: many threads, an engine that computes, drops
  * and takes over memory meanwhile, tensors that are deleted anywhere, and a stop amid all that.
- * Part of the table's own unit, to look into it. */
+ * Part of the table's own unit, to look into it, and to refuse it memory. */
+#include <stdbool.h>
+#include <stdlib.h>
+
+static bool has_memory = true;
+
+static void* own_realloc(void* old, size_t size) { return has_memory ? realloc(old, size) : NULL; }
+#define realloc own_realloc
 #include "../../csrc/arrays/arrays.c"
 #include "../../csrc/calls/dlpack.c"
 
@@ -253,8 +260,27 @@ static void slots_end(void) {
   }
 }
 
+/* Where the table cannot grow, the error says so, and nothing of handles. */
+static void no_memory_for_a_slot(void) {
+  unsigned char data[SIDE * SIDE] = {0};
+  cow_mlx_tensor from = tensor(data);
+  cow_mlx_array array = 0, kept[2 * FIRST_SIZE];
+  size_t count = 0;
+  has_memory = false;
+  cow_mlx_status status;
+  while ((status = cow_mlx_array_create(&from, &array)) == COW_MLX_OK) {
+    EXPECT(count < sizeof kept / sizeof *kept);
+    kept[count++] = array;
+  }
+  EXPECT(status == COW_MLX_ENOMEM && strstr(cow_mlx_error_message(), "too little memory"));
+  has_memory = true;
+  EXPECT(cow_mlx_array_create(&from, &array) == COW_MLX_OK && !cow_mlx_array_free(array));
+  while (count) EXPECT(!cow_mlx_array_free(kept[--count]));
+}
+
 int main(void) {
   cow_arrays_start(true);
+  no_memory_for_a_slot();
   for (int i = 0; i < SHARED; i++) shared[i] = i % 2 ? made() : of_engine();
   run(work);
   slots_end();
