@@ -16,9 +16,10 @@ from .vision_families import (
     pixtral,
     qwen2_5_vl,
     qwen2_vl,
+    qwen3_vl,
 )
 
-QWEN = qwen2_5_vl.FAMILY, qwen2_vl.FAMILY
+QWEN = qwen2_5_vl.FAMILY, qwen2_vl.FAMILY, qwen3_vl.FAMILY
 _OTHERS = (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES, lfm2_vl.FAMILY)
 FAMILIES = {family.name: family for family in (*_OTHERS, *QWEN)}
 TEMPLATE = (
