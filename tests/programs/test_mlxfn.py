@@ -200,6 +200,21 @@ def test_one_of_several_functions(tmp_path):
             load(path, json.dumps({"function": wrong}))
 
 
+@pytest.mark.parametrize("shapeless", [False, True])
+def test_a_function_of_one_row_takes_any_number_of_rows(shapeless, tmp_path):
+    """A file has the shapes of its example, also of an export for any shapes."""
+    mx.random.seed(3)
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2))
+    mx.eval(network.parameters())
+    path, x = tmp_path / "row.mlxfn", numbers(5, 4)
+    mx.export_function(str(path), network, x[0], shapeless=shapeless)
+    program = load(path)
+    assert program.inputs[0].spec.shape == (4,)
+    rows = program.derive(json.dumps({"vectorize": {"input_0": 0}}))
+    for count in (0, 1, 5):
+        assert close(run(rows, x[:count])[0], network(x[:count]))
+
+
 def test_fixed_inputs(tmp_path):
     path = tmp_path / "fixed.mlxfn"
     x, by = mx.array([1.0, 2.0]), mx.array([3, 0])
