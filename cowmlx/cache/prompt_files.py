@@ -16,7 +16,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64_hexdigest
 
 from cowmlx.cache.disk_reader import Reader
-from cowmlx.errors import CowMlxError, InputOutput
+from cowmlx.errors import BadFormat, CowMlxError, InputOutput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,10 @@ class PromptFiles:
         """
         wanted = _bytes_of(prompt)
         best: PromptFile | None = None
-        for name in self._names():
+        names = list(self._names())
+        for gone in self._tokens.keys() - set(names):  # other processes remove files, too
+            del self._tokens[gone]
+        for name in names:
             size = _size_of(name, key)
             if size is None or (not cuts and size > len(prompt)):
                 continue
@@ -163,8 +166,10 @@ class PromptFiles:
                     self._tokens[name] = reader.peek("tokens")
                 finally:
                     reader.close()
-            except CowMlxError:
+            except BadFormat:
                 self.remove(path)
+                return b""
+            except CowMlxError:  # it is gone, another user's, or there is no descriptor left
                 return b""
         return self._tokens[name]
 

@@ -16,7 +16,7 @@ from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.prompt_files import PromptFiles
 from cowmlx.cache.trimming import can_trim_all
-from cowmlx.errors import CowMlxError, InvalidArgument, OutOfMemory, OutOfRange
+from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, OutOfRange
 from cowmlx.services import saving
 from cowmlx.services.transfers import PromptTokenizing
 
@@ -136,11 +136,11 @@ class PromptCache:
         while (file := self.files.longest(name, begin, cuts=cuts)) and file.common >= least:
             try:
                 snapshot = yield from self._snapshot(context, key, file)
-            except OutOfMemory:
-                return None
-            except CowMlxError:
+            except (BadFormat, NotFound):  # damaged, or removed by another process
                 self.files.remove(file.path)
                 continue
+            except CowMlxError:  # no memory or descriptor, or another user's file
+                return None
             if snapshot.tokens[: file.common] != begin[: file.common]:
                 self.files.remove(file.path)
                 continue

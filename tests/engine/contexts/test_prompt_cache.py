@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 from driver import DROPS_THINKING, HYBRID, KV, RECURRENT, SLIDING, opened, prompt
@@ -10,6 +12,8 @@ from support import tiny_adapters
 from support.library import StatusError
 from support.prompt_hosts import Process
 from support.signatures import EINVAL, EIO
+
+from cowmlx.cache.prompt_files import PromptFiles
 
 LONG = prompt(400)
 MUCH = 1 << 30
@@ -175,6 +179,25 @@ def test_two_processes_share_a_folder(folder, hosts, restart, tmp_path):
     for path in files(tmp_path):
         path.unlink()
     second.stop()
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_a_file_that_cannot_be_read_now_stays(folder, restart, tmp_path, monkeypatch, code):
+    """It may be another user's, or there may be no descriptor left."""
+    restart().generate(folder(KV), LONG)
+    restart()
+    (path,) = files(tmp_path)
+    known = PromptFiles(str(tmp_path / "prompts"), MUCH)
+    key = path.name.partition("-")[0]
+
+    def fail(*given, **options):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", fail)
+        assert known.longest(key, LONG, cuts=True) is None
+    assert files(tmp_path) == [path]
+    assert known.longest(key, LONG, cuts=True).path == str(path)
 
 
 def test_a_chat_is_found_before_its_generation_prompt(lib, folder, restart, tmp_path):

@@ -894,9 +894,9 @@ COW_MLX_API cow_mlx_status cow_mlx_context_free(cow_mlx_context context);
  *
  * @param out  receives the handle
  * @retval COW_MLX_ESTATE  another call is running on the context; or there is a computed piece
- *                         that the host has not taken (it did not fit its buffer, or
- *                         context_poll or a wake_fd requested it), and the cache cannot drop
- *                         tokens in place
+ *                         that the host has not taken (it did not fit its buffer, context_poll or
+ *                         a wake_fd requested it, or a cancel came before it), and the cache
+ *                         cannot drop tokens in place: cow_mlx_context_next() takes it
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_fork(cow_mlx_context context, cow_mlx_context* out);
 
