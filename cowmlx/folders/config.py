@@ -173,7 +173,34 @@ def read_config(path: str) -> dict[str, Any]:
             separate = read_json(os.path.join(path, "hf_quant_config.json"), optional=True)
             if separate:
                 config["quantization_config"] = separate
+    for part in (config, config.get("text_config")):
+        if isinstance(part, dict):
+            _name_rotations(part)
     return config
+
+
+def _name_rotations(config: dict[str, Any]) -> None:
+    """Give what transformers 5 stores as ``rope_parameters`` the names of earlier years, too.
+
+    Many of mlx-lm's networks know only these, and would rotate by their defaults.
+    """
+    stored = config.get("rope_parameters")
+    if not isinstance(stored, dict):
+        return
+    whole = stored.get("full_attention", stored)
+    if not isinstance(whole, dict):
+        return
+    sliding = stored.get("sliding_attention")
+    scaled = whole.get("rope_type", "default") != "default"
+    named = {
+        "rope_theta": whole.get("rope_theta"),
+        "rope_scaling": whole if scaled else None,
+        "partial_rotary_factor": whole.get("partial_rotary_factor"),
+        "rope_local_base_freq": sliding.get("rope_theta") if isinstance(sliding, dict) else None,
+    }
+    for name, value in named.items():
+        if value is not None and config.get(name) is None:
+            config[name] = value
 
 
 def end_tokens(config: dict[str, Any]) -> list[int] | None:

@@ -83,7 +83,7 @@ class ModelArgs:
         tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
         own = {**_TEXTS[kind], **text, "model_type": kind, "tie_word_embeddings": tied}
         own.setdefault("block_dim", own["hidden_size"])
-        return cls(config["model_type"], _with_rope(own))
+        return cls(config["model_type"], own)
 
 
 class Model(Module):
@@ -138,15 +138,6 @@ class Model(Module):
         inner = {name.removeprefix(_OWN): array for name, array in found.items()}
         own = self.language_model.sanitize(inner)
         return {_OWN + name: array for name, array in own.items()}
-
-
-def _with_rope(text: dict[str, Any]) -> dict[str, Any]:
-    """Return a config with its ``rope_parameters`` under the names of earlier years, too."""
-    rope = text.get("rope_parameters")
-    if not isinstance(rope, dict):
-        return text
-    made = {**text, "rope_theta": rope.get("rope_theta", text.get("rope_theta"))}
-    return made if rope.get("rope_type", "default") == "default" else {**made, "rope_scaling": rope}
 
 
 def _module(kind: str) -> ModuleType:

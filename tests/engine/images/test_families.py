@@ -115,8 +115,12 @@ def refused(status, call, *arguments, **options):
 @pytest.fixture
 def prompt(lib, seer, media, recorded):
     """The recorded prompt, with hosts' ids in the places of images."""
+    return prompt_of(lib, seer, media, recorded)
+
+
+def prompt_of(lib, model, media, recorded):
     images = [
-        images_of(lib.chat_prompt(seer, said(media(recorded[name]))))[0]
+        images_of(lib.chat_prompt(model, said(media(recorded[name]))))[0]
         for name in ("first", "second")
     ]
     prompt = []
@@ -447,6 +451,17 @@ def test_a_freed_image_lives_as_long_as_its_prompt(lib, seer, open_context, reco
     context = open_context(seer)
     lib.begin(context, tokens, max_tokens=0)
     assert lib.tokens(context) == tokens
+
+
+def test_preprocessing_is_read_from_either_file(lib, folder, open_context, media, recorded):
+    """In folders of transformers 5, ``processor_config.json`` has it."""
+    whole = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": whole}))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"resample": 17}))
+    model = lib.load(folder)
+    found = begun(lib, open_context(model), prompt_of(lib, model, media, recorded))
+    np.testing.assert_allclose(found, recorded["last"], rtol=2e-3, atol=2e-3)
+    lib.free_model(model)
 
 
 def test_folders_that_do_not_fit_are_text_models(lib, folder, family):

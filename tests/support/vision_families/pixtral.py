@@ -21,6 +21,13 @@ PREPROCESSING = {
 }
 
 
+def _text(size: int) -> dict[str, Any]:
+    """Return the config of the text network, its rotations as transformers 5 stores them."""
+    made = {**llama_config("mistral", size), "sliding_window": None}
+    del made["rope_theta"]
+    return {**made, "rope_parameters": {"rope_type": "default", "rope_theta": 300.0}}
+
+
 def _family(name: str, parts: tuple[str, str, str], act: str, **others: Any) -> Family:
     """Return one whose files have the names of its table, head and tower so."""
     eyes = {**EYES, "patch_size": PATCH[name]}
@@ -33,7 +40,7 @@ def _family(name: str, parts: tuple[str, str, str], act: str, **others: Any) -> 
             "vision_feature_layer": -1,
             "projector_hidden_act": "gelu",
             "tie_word_embeddings": False,
-            "text_config": {**llama_config("mistral", size), "sliding_window": None},
+            "text_config": _text(size),
             "vision_config": {
                 "model_type": "pixtral",
                 "hidden_act": act,
