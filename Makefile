@@ -5,7 +5,7 @@
 # make docs    build the documentation into build/site
 # make install, make uninstall: PREFIX (/usr/local), LIBDIR, INCLUDEDIR, DESTDIR as usual
 # make packages, or make wheel npm crates deb go java: what can be published, into DIST (dist)
-# make lint gen abi bench calf clean
+# make lint gen abi bench calf calf-eyes clean
 # V=1 shows every command; without it, a build prints a line for each group of files.
 
 PYTHON ?= python3
@@ -43,7 +43,7 @@ GENERATED := cowmlx/generated cowmlx/host/generated csrc/generated bindings/node
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
   cowmlx/*/*/__pycache__ $(GENERATED) dist $(VENV)
 
-.PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb go java lint docs gen abi bench calf clean FORCE
+.PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb go java lint docs gen abi bench calf calf-eyes clean FORCE
 
 all: $(LIBRARY) build/.compiled build/.generated
 
@@ -170,6 +170,10 @@ bench: all $(VENV)/.tools
 
 calf: $(VENV)/.tools
 	$(BIN)/python tools/calf/train.py --out models/calf
+
+# Its card asks the library about pictures.
+calf-eyes: all $(VENV)/.tools
+	$(BIN)/python tools/calf/train_eyes.py --out models/calf-eyes
 
 clean:
 	rm -rf $(BUILT)

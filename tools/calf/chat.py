@@ -76,8 +76,8 @@ TEMPLATE = """\
 """
 
 
-def template():
-    """The chat template, compiled in a sandbox with the helpers that transformers offers."""
+def template(text=TEMPLATE):
+    """A chat template, compiled in a sandbox with the helpers that transformers offers."""
 
     def refuse(message):
         raise ValueError(message)
@@ -85,7 +85,7 @@ def template():
     sandbox = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     sandbox.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     sandbox.globals.update(raise_exception=refuse, bos_token=BEGIN, eos_token=END, pad_token=PAD)
-    return sandbox.from_string(TEMPLATE)
+    return sandbox.from_string(text)
 
 
 def render(documents):
@@ -95,8 +95,11 @@ def render(documents):
         yield f"{BEGIN}{document}{END}" if isinstance(document, str) else chat.render(document)
 
 
-def train_tokenizer(texts, size):
-    """A byte-level BPE tokenizer of `size` entries that takes every digit for itself."""
+def train_tokenizer(texts, size, markers=MARKERS, special=()):
+    """A byte-level BPE tokenizer of `size` entries that takes every digit for itself.
+
+    The last entries are the markers and further special tokens.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -106,15 +109,16 @@ def train_tokenizer(texts, size):
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(MARKERS),
+        vocab_size=size - len(markers) - len(special),
         special_tokens=list(SPECIAL),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    marks = re.compile("|".join(map(re.escape, SPECIAL + MARKERS)))
+    marks = re.compile("|".join(map(re.escape, (*SPECIAL, *markers, *special))))
     tokenizer.train_from_iterator((marks.split(text) for text in texts), trainer)
     tokenizer.add_special_tokens(list(SPECIAL))
-    tokenizer.add_tokens([AddedToken(marker, normalized=False) for marker in MARKERS])
+    tokenizer.add_tokens([AddedToken(marker, normalized=False) for marker in markers])
+    tokenizer.add_special_tokens(list(special))
     tokenizer.post_processor = TemplateProcessing(
         single=f"{BEGIN} $A", pair=f"{BEGIN} $A $B",
         special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))],

@@ -113,18 +113,24 @@ def make_optimizer(steps, warm_up=WARM_UP):
 
 def make_step(model, optimizer, cross_entropy):
     """The function that makes a step on rows and their trained tokens, and returns the loss."""
+
+    def loss(rows, trained):
+        losses = cross_entropy(model(rows[:, :-1]), rows[:, 1:])
+        return (losses * trained[:, 1:]).sum() / trained[:, 1:].sum()
+
+    return compiled_step(model, optimizer, loss)
+
+
+def compiled_step(model, optimizer, loss):
+    """The function that makes a step on numpy arrays that `loss` takes, and returns its value."""
     import mlx.core as mx
     import mlx.nn as nn
     import mlx.optimizers as optim
 
     state = [model.state, optimizer.state]
 
-    def loss(rows, trained):
-        losses = cross_entropy(model(rows[:, :-1]), rows[:, 1:])
-        return (losses * trained[:, 1:]).sum() / trained[:, 1:].sum()
-
-    def step(rows, trained):
-        value, gradients = nn.value_and_grad(model, loss)(rows, trained)
+    def step(*batch):
+        value, gradients = nn.value_and_grad(model, loss)(*batch)
         gradients = nn.average_gradients(gradients)
         gradients, _ = optim.clip_grad_norm(gradients, CLIP_NORM)
         optimizer.update(model, gradients)
@@ -132,8 +138,8 @@ def make_step(model, optimizer, cross_entropy):
 
     compiled = mx.compile(step, inputs=state, outputs=state)
 
-    def evaluated(rows, trained):
-        value = compiled(mx.array(rows), mx.array(trained))
+    def evaluated(*batch):
+        value = compiled(*map(mx.array, batch))
         mx.eval(value, state)
         return value.item()
 
@@ -200,20 +206,19 @@ def free_ports(count):
     return ports
 
 
-def main():
-    """Start the workers, wait for them and write the model card."""
-    options = arguments()
-    if options.scratch:
-        train(options)
-        return
+def run_workers(count):
+    """Run this program in some processes that share mlx's ring; return the minutes it took.
+
+    Each has the option --scratch with a separate folder.
+    """
     start = time.time()
     with tempfile.TemporaryDirectory() as scratch:
         hosts = Path(scratch) / "hosts.json"
-        write_json(hosts, [[f"127.0.0.1:{port}"] for port in free_ports(options.workers)])
-        ring = {} if options.workers == 1 else {"MLX_HOSTFILE": str(hosts)}
+        write_json(hosts, [[f"127.0.0.1:{port}"] for port in free_ports(count)])
+        ring = {} if count == 1 else {"MLX_HOSTFILE": str(hosts)}
         common = os.environ | ring | {"OPENBLAS_NUM_THREADS": "1"}
         workers = []
-        for rank in range(options.workers):
+        for rank in range(count):
             folder = Path(scratch) / str(rank)
             folder.mkdir()
             own = {"MLX_RANK": str(rank), "TMPDIR": str(folder)}
@@ -224,6 +229,16 @@ def main():
             sys.exit("a worker failed")
     minutes = (time.time() - start) / 60
     print(f"trained in {minutes:.1f} minutes")
+    return minutes
+
+
+def main():
+    """Start the workers, wait for them and write the model card."""
+    options = arguments()
+    if options.scratch:
+        train(options)
+        return
+    minutes = run_workers(options.workers)
     from tools.calf.card import write_card
 
     facts = {"seed": options.seed, "steps": options.steps, "workers": options.workers}
