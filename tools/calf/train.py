@@ -101,12 +101,12 @@ def initial_model(llama, seed):
     return llama.Model(llama.ModelArgs.from_dict(CONFIG))
 
 
-def make_optimizer(steps, warm_up=WARM_UP):
+def make_optimizer(steps, warm_up=WARM_UP, peak=PEAK_RATE):
     """What makes the steps: the rate grows at first, then falls until the last of them."""
     import mlx.optimizers as optim
 
-    warm = optim.linear_schedule(0.0, PEAK_RATE, warm_up)
-    fall = optim.cosine_decay(PEAK_RATE, max(1, steps - warm_up), LAST_RATE)
+    warm = optim.linear_schedule(0.0, peak, warm_up)
+    fall = optim.cosine_decay(peak, max(1, steps - warm_up), LAST_RATE)
     rate = optim.join_schedules([warm, fall], [warm_up])
     return optim.AdamW(rate, betas=BETAS, weight_decay=WEIGHT_DECAY, bias_correction=True)
 

@@ -30,6 +30,7 @@ GROUPS, GROUP, PAIRS, BLIND = 4, 8, 1, 1
 # learns from them in the first steps, and the text network later.
 GLANCES, GLANCING = 3, 300
 TOKENS, SHOWN = 44, 3.4  # about how many tokens of a row, and patches of a picture, are trained
+PEAK_RATE = 1e-3
 LABEL_SHARE, GROUND_SHARE = 0.5, 0.1
 SEEING_TEMPLATE = chat.TEMPLATE.replace(
     "{{- part.text -}}",
@@ -43,7 +44,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="Train calf with eyes from a seed.")
     parser.add_argument("--out", type=Path, default=Path("models/calf-eyes"))
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
     parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
@@ -231,7 +232,7 @@ def train(options):
     rank, groups = ring.rank(), range(ring.rank(), GROUPS, ring.size())
     writer = Writer(make_tokenizer(options.seed))
     model, mask, cross_entropy = network(options.seed)
-    optimizer = make_optimizer(options.steps)
+    optimizer = make_optimizer(options.steps, peak=PEAK_RATE)
     optimizer.init(model.trainable_parameters())
     done, kept = 0, options.checkpoints
     if options.resume:
