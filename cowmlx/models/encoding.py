@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
+from cowmlx import resources
+from cowmlx.folders.weights import flatten
 from cowmlx.generated import constants
 from cowmlx.models.embedding import batches
 from cowmlx.networks.encoders.layers import Texts
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 # Tokens times layers that are computed in one turn.
 _PIECE = 4096
+# On a CPU larger batches take more memory and hardly less time, since nothing is padded. A batch has
+# a token for so many bytes of weights, which are read for all of its tokens, and some at least.
+_WEIGHTS, _LEAST = 1 << 17, 256
 
 
 class EncodedText(NamedTuple):
@@ -42,13 +47,18 @@ def rows_of(
     Args:
         network: an encoder.
         texts: of any length that the network takes.
-        batch_tokens: the most tokens of a batch; a text with more is alone.
+        batch_tokens: the most tokens of a batch; a text with more is alone. Batches may be smaller.
         finish: makes rows (B, D) of the hidden states of a batch, lazily.
     """
     order: list[int] = []
     rows: list[mx.array] = []
+    on_cpu = mx.default_device().type == mx.cpu
+    if on_cpu and len(texts) > 1:
+        batch_tokens = min(batch_tokens, _tokens_together(network))
     for batch in batches([len(text.tokens) for text in texts], batch_tokens):
         yield
+        if rows and on_cpu:  # the next batch's buffers have other sizes
+            resources.give_back()
         rows.append((yield from _finished(network, [texts[index] for index in batch], finish)))
         order += batch
     back = sorted(range(len(order)), key=order.__getitem__)
@@ -58,6 +68,11 @@ def rows_of(
     del rows
     mx.clear_cache()
     return ordered
+
+
+def _tokens_together(network: Any) -> int:
+    size = sum(array.nbytes for array in flatten(network.parameters()).values())
+    return max(_LEAST, size // _WEIGHTS)
 
 
 def _finished(

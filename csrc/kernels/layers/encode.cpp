@@ -6,17 +6,56 @@ namespace cowmlx {
 
 namespace {
 
+/* Rows of a band: texts behind each other that go through all layers before the next ones, so that
+ * there is memory for the queries, keys and values of a band alone. */
+constexpr int BAND_ROWS = 2 * SLAB_ROWS;
+
+struct Text {
+  int group, index, begin; /* its first row */
+};
+
+struct Band {
+  int first, last; /* texts [first, last) */
+  int begin, rows;
+};
+
+/* Every text of an encoding, and one that begins behind the last. */
+std::vector<Text> texts_of(const Encoding& e) {
+  std::vector<Text> texts;
+  for (int i = 0; i < e.group_count; i++)
+    for (int text = 0; text < e.groups[i].texts; text++)
+      texts.push_back({i, text, e.groups[i].start + text * e.groups[i].length});
+  texts.push_back({e.group_count, 0, e.rows});
+  return texts;
+}
+
+/* Bands of even size. */
+std::vector<Band> bands_of(const std::vector<Text>& texts, int rows) {
+  const int count = (rows + BAND_ROWS - 1) / BAND_ROWS, least = (rows + count - 1) / count;
+  std::vector<Band> bands;
+  const int end = static_cast<int>(texts.size()) - 1;
+  for (int first = 0, last = 1; last <= end; last++) {
+    const int own = texts[last].begin - texts[first].begin;
+    if (own < least && last < end) continue;
+    bands.push_back({first, last, texts[first].begin, own});
+    first = last;
+  }
+  return bands;
+}
+
 /* What an encoding computes in. */
 struct Buffers {
-  float *queries, *keys, *values, *attended; /* of all rows */
+  float *queries, *keys, *values, *attended; /* of a band */
   float *normed, *gate, *up, *added;         /* of a slab */
   float* attention;
   Preparing preparing;
 
-  Buffers(Arena& arena, const Layers& net, const Encoding& e) : preparing(*e.table) {
-    const auto rows = static_cast<size_t>(e.rows);
+  Buffers(Arena& arena, const Layers& net, const Encoding& e, const std::vector<Band>& bands)
+      : preparing(*e.table) {
+    size_t rows = 0;
+    for (const Band& band : bands) rows = std::max<size_t>(rows, band.rows);
     const size_t slab_rows = rows < SLAB_ROWS ? rows : SLAB_ROWS;
-    size_t key = 0, value = 0, inner = 0, scratch = 0;
+    size_t key = 0, value = 0, inner = 0, up_inner = 0, scratch = 0;
     std::vector<const Matrix*> matrices;
     for (const Layer& layer : net.layers) {
       const AttentionHalf& a = layer.attention;
@@ -24,6 +63,7 @@ struct Buffers {
       key = std::max<size_t>(key, a.heads * a.key_dim);
       value = std::max<size_t>(value, a.heads * a.value_dim);
       inner = std::max<size_t>(inner, p.gate.rows);
+      up_inner = std::max<size_t>(up_inner, p.up.rows);
       scratch = std::max(scratch, attend_scratch(*e.table, a));
       for (const Matrix* m : {&a.query, &a.key, &a.value, &a.out, &p.gate, &p.up, &p.down})
         matrices.push_back(m);
@@ -34,28 +74,28 @@ struct Buffers {
     attended = arena.take<float>(rows * value);
     normed = arena.take<float>(slab_rows * net.width);
     gate = arena.take<float>(slab_rows * inner);
-    up = arena.take<float>(slab_rows * inner);
+    up = arena.take<float>(slab_rows * up_inner);
     added = arena.take<float>(slab_rows * net.width);
     attention = arena.take<float>(scratch * e.workers);
-    preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()), e.rows,
-                      net.rounded);
+    preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()),
+                      static_cast<int>(rows), net.rounded);
   }
 };
 
+/* A band through the layers. Rows are counted from the band's first. */
 class Pass {
  public:
-  Pass(const Layers& net, const Encoding& encoding, Buffers& buffers)
-      : net_(net), e_(encoding), b_(buffers) {
-    for (int i = 0; i < e_.group_count; i++)
-      for (int text = 0; text < e_.groups[i].texts; text++) texts_.push_back({i, text});
-  }
+  Pass(const Layers& net, const Encoding& encoding, Buffers& buffers,
+       const std::vector<Text>& texts, const Band& band)
+      : net_(net), e_(encoding), b_(buffers), texts_(texts), band_(band) {}
 
   void run() {
+    const int rows = band_.rows;
     for (const Layer& layer : net_.layers) {
-      for (int s = 0; s < slab_count(e_.rows); s++) project(layer.attention, slab(e_.rows, s));
+      for (int s = 0; s < slab_count(rows); s++) project(layer.attention, slab(rows, s));
       attend(layer.attention);
-      for (int s = 0; s < slab_count(e_.rows); s++) {
-        const Slab part = slab(e_.rows, s);
+      for (int s = 0; s < slab_count(rows); s++) {
+        const Slab part = slab(rows, s);
         const AttentionHalf& a = layer.attention;
         const int width = a.heads * a.value_dim;
         add(a.out, {b_.attended + int64_t{part.begin} * width, width}, a.after, part);
@@ -65,11 +105,7 @@ class Pass {
   }
 
  private:
-  struct Text {
-    int group, index;
-  };
-
-  float* x(int row) const { return e_.x + int64_t{row} * net_.width; }
+  float* x(int row) const { return e_.x + int64_t{band_.begin + row} * net_.width; }
 
   /* Products of rows of x, behind a norm. */
   template <class F>
@@ -96,7 +132,7 @@ class Pass {
     rowwise(part.rows, [&](int index) {
       const int row = part.begin + index;
       const Angles& angles = *e_.angles;
-      const int64_t at = int64_t{e_.positions[row]} * angles.half;
+      const int64_t at = int64_t{e_.positions[band_.begin + row]} * angles.half;
       for (float* heads : {b_.queries, b_.keys})
         for (int head = 0; head < a.heads; head++)
           e_.table->rotate(heads + int64_t{row} * key + head * a.key_dim, angles.cosines + at,
@@ -107,16 +143,17 @@ class Pass {
   /* A task is one head of a text, since texts are short; of a long one some queries. */
   void attend(const AttentionHalf& a) {
     int longest = 0;
-    for (int i = 0; i < e_.group_count; i++) longest = std::max(longest, e_.groups[i].length);
+    for (int i = band_.first; i < band_.last; i++)
+      longest = std::max(longest, e_.groups[texts_[i].group].length);
     const int blocks = (longest + QUERIES - 1) / QUERIES;
-    const int count = static_cast<int>(texts_.size()) * a.heads * blocks;
+    const int count = (band_.last - band_.first) * a.heads * blocks;
     const size_t own = attend_scratch(*e_.table, a);
     share(count, e_.workers, [&](int task, int worker) {
-      const Text& text = texts_[task / blocks / a.heads];
+      const Text& text = texts_[band_.first + task / blocks / a.heads];
       const TextGroup& group = e_.groups[text.group];
       const int head = task / blocks % a.heads, first = task % blocks * QUERIES;
       if (first >= group.length) return;
-      Attention attention = attention_of(a, group, text.index, head);
+      Attention attention = attention_of(a, text, head);
       attention.query += int64_t{first} * attention.query_stride;
       attention.out += int64_t{first} * attention.out_stride;
       attention.queries = std::min(QUERIES, group.length - first);
@@ -129,9 +166,10 @@ class Pass {
   }
 
   /* Of all queries of a head. */
-  Attention attention_of(const AttentionHalf& a, const TextGroup& group, int text, int head) const {
+  Attention attention_of(const AttentionHalf& a, const Text& text, int head) const {
     const int key = a.heads * a.key_dim, value = a.heads * a.value_dim;
-    const int64_t row = group.start + int64_t{text} * group.length;
+    const TextGroup& group = e_.groups[text.group];
+    const int64_t row = text.begin - band_.begin;
     Attention attention{};
     attention.query = b_.queries + row * key + head * a.key_dim;
     attention.query_stride = key;
@@ -147,7 +185,7 @@ class Pass {
     if (group.mask != nullptr) {
       const int64_t* strides = group.mask_strides;
       attention.mask = static_cast<const char*>(group.mask) +
-                       (text * strides[0] + head * strides[1]) * (group.mask_bool ? 1 : 4);
+                       (text.index * strides[0] + head * strides[1]) * (group.mask_bool ? 1 : 4);
       attention.mask_stride = strides[2];
       attention.mask_position_stride = strides[3];
       attention.mask_bool = group.mask_bool;
@@ -187,22 +225,25 @@ class Pass {
   const Layers& net_;
   const Encoding& e_;
   Buffers& b_;
-  std::vector<Text> texts_;
+  const std::vector<Text>& texts_;
+  const Band band_;
 };
 
 }  // namespace
 
 size_t scratch_size(const Layers& net, const Encoding& encoding) {
   Arena counting(nullptr);
-  Buffers buffers(counting, net, encoding);
+  Buffers buffers(counting, net, encoding, bands_of(texts_of(encoding), encoding.rows));
   return counting.used();
 }
 
 void encode(const Layers& net, const Encoding& encoding, void* scratch) {
   const Series series;
+  const std::vector<Text> texts = texts_of(encoding);
+  const std::vector<Band> bands = bands_of(texts, encoding.rows);
   Arena arena(scratch);
-  Buffers buffers(arena, net, encoding);
-  Pass(net, encoding, buffers).run();
+  Buffers buffers(arena, net, encoding, bands);
+  for (const Band& band : bands) Pass(net, encoding, buffers, texts, band).run();
 }
 
 }  // namespace cowmlx

@@ -1,5 +1,7 @@
 #include "stages.h"
 
+#include <vector>
+
 namespace cowmlx {
 
 namespace {
@@ -8,9 +10,11 @@ namespace {
 constexpr size_t TASK_BYTES = 16 << 10;
 constexpr int TILE_BLOCKS = 4;
 
-bool alike(const Matrix& a, const Matrix& b) {
-  return a.format == b.format && a.bits == b.bits && a.group == b.group && a.columns == b.columns;
+bool same_form(const Matrix& a, const Matrix& b) {
+  return a.format == b.format && a.bits == b.bits && a.group == b.group;
 }
+
+bool alike(const Matrix& a, const Matrix& b) { return same_form(a, b) && a.columns == b.columns; }
 
 size_t block_bytes(const Matrix& matrix) {
   return static_cast<size_t>(matrix.columns) * matrix.bits * LANES / 8;
@@ -18,20 +22,31 @@ size_t block_bytes(const Matrix& matrix) {
 
 }  // namespace
 
+size_t Preparing::pitch(const Matrix& like, const Slab& slab, bool rounded) const {
+  const int rows = (slab.rows + slab.parts - 1) / slab.parts;
+  const size_t size = table_.prepare_size(like, rows, rounded);
+  return (size + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
+}
+
 void Preparing::reserve(Arena& arena, const Matrix* const* matrices, int count, int rows,
                         bool rounded) {
-  size_ = 0;
-  int parts = 1, part_rows = rows;
-  if (rows > PART_ROWS) {
-    const Slab largest = slab(std::min(rows, SLAB_ROWS), 0);
-    parts = MOST_PARTS;
-    part_rows = std::max((largest.rows + largest.parts - 1) / largest.parts, 2 * PART_ROWS - 1);
+  const int most = std::min(rows, SLAB_ROWS);
+  size_t size = 0;
+  std::vector<const Matrix*> kinds; /* of which one stage has as many at most */
+  for (int i = 0; i < count; i++) {
+    const Matrix& matrix = *matrices[i];
+    if (matrix.rows == 0) continue;
+    if (std::none_of(kinds.begin(), kinds.end(),
+                     [&](const Matrix* kind) { return same_form(*kind, matrix); }))
+      kinds.push_back(&matrix);
+    /* The largest slab of each number of parts. */
+    for (int parts = 1; parts == 1 || parts * PART_ROWS <= most; parts++) {
+      const int slab_rows = std::min(most, (parts + 1) * PART_ROWS - 1);
+      size = std::max(size, parts * pitch(matrix, {0, slab_rows, parts}, rounded));
+    }
   }
-  for (int i = 0; i < count; i++)
-    if (matrices[i]->rows)
-      size_ = std::max(size_, table_.prepare_size(*matrices[i], part_rows, rounded));
-  size_ = (size_ + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
-  for (auto& scratch : scratch_) scratch = arena.take<char>(size_ * parts);
+  const size_t distinct = std::min<size_t>(kinds.size(), MOST_MATRICES);
+  for (size_t kind = 0; kind < distinct; kind++) scratch_[kind] = arena.take<char>(size);
 }
 
 Preparing::Kinds Preparing::kinds(const Product* products, int count) {

@@ -92,7 +92,7 @@ class Preparing {
  public:
   explicit Preparing(const Table& table) : table_(table) {}
 
-  /* Reserve for the largest slab of `rows` rows and any of these matrices. */
+  /* Reserve for slabs of up to `rows` rows and any of these matrices. */
   void reserve(Arena&, const Matrix* const* matrices, int count, int rows, bool rounded);
 
   /* Prepare a slab for `count` matrices; `make(row)` writes row `row` of x first, if given. */
@@ -108,7 +108,7 @@ class Preparing {
       for (int kind = 0; kind < distinct; kind++) {
         const Matrix& like = *products[of_.first[kind]].matrix;
         table_.prepare(like, rows.x + begin * rows.stride, rows.stride, end - begin, rounded,
-                       scratch_[kind] + part * size_, &prepared_[kind][part]);
+                       scratch_[kind] + part * pitch(like, slab, rounded), &prepared_[kind][part]);
       }
     });
   }
@@ -151,13 +151,14 @@ class Preparing {
   struct Kinds {
     int kind[MOST_MATRICES], first[MOST_MATRICES];
   };
+  /* Bytes from one part's prepared rows to the next one's. */
+  size_t pitch(const Matrix& like, const Slab& slab, bool rounded) const;
   static Kinds kinds(const Product* products, int count);
   static int blocks_per_task(const Slab&, const Product* products, int total);
 
   static constexpr int MOST_PARTS = SLAB_ROWS / PART_ROWS;
   const Table& table_;
   char* scratch_[MOST_MATRICES] = {};
-  size_t size_ = 0; /* of one part's prepared rows */
   Prepared prepared_[MOST_MATRICES][MOST_PARTS];
   Kinds of_{};
 };

@@ -1,5 +1,7 @@
 /* Encoder layers over the texts of a batch as one operation of mlx. */
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "layers.h"
 #include "layers/stages.h"
@@ -10,6 +12,21 @@ namespace {
 /* (start, texts, length) of neighbours of one length. */
 using GroupParts = std::tuple<int, int, int>;
 
+/* Scratch of bytes, aligned. */
+struct Scratch {
+  mx::array memory;
+  size_t bytes;
+
+  explicit Scratch(size_t size)
+      : memory(mx::allocator::malloc(size + Arena::ALIGNMENT), {0}, mx::uint8), bytes(size) {}
+
+  void* begin() {
+    auto first = reinterpret_cast<uintptr_t>(memory.data<char>());
+    first = (first + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
+    return reinterpret_cast<void*>(first);
+  }
+};
+
 /* All that the task needs; mlx keeps the arrays that it points into until it is done. */
 struct Work {
   std::shared_ptr<const HeldLayers> held;
@@ -17,15 +34,27 @@ struct Work {
   std::vector<int32_t> positions;
   Angles angles{};
   const float* x = nullptr;
-  char* scratch = nullptr;
+  std::shared_ptr<Scratch> scratch;
   Encoding encoding{};
 
   void run() {
     const Layers& layers = held->layers;
-    memcpy(encoding.x, x, sizeof(float) * encoding.rows * layers.width);
-    encode(layers, encoding, scratch);
+    if (encoding.x != x) memcpy(encoding.x, x, sizeof(float) * encoding.rows * layers.width);
+    encode(layers, encoding, scratch->begin());
   }
 };
+
+/* Scratch for an operation that is being dispatched to a stream. The tasks of a stream run one
+ * after the other, so all that wait share it: one for each layer would take as much as weights. */
+std::shared_ptr<Scratch> shared_scratch(mx::Stream stream, size_t bytes) {
+  static thread_local std::map<int, std::weak_ptr<Scratch>> streams;
+  std::erase_if(streams, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Scratch>& last = streams[stream.index];
+  if (auto waiting = last.lock(); waiting && waiting->bytes >= bytes) return waiting;
+  auto made = std::make_shared<Scratch>(bytes);
+  last = made;
+  return made;
+}
 
 /* Inputs: activations (N, H) of float32; cosines and sines, if heads turn; masks of the groups, if
  * there are any. Output: activations (N, H). */
@@ -36,7 +65,13 @@ class EncoderStep : public Operation {
       : Operation(stream), held_(std::move(held)), groups_(std::move(groups)), turns_(turns) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    auto& encoder = prepare(stream(), inputs, out);
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    if (inputs[0].is_donatable() && inputs[0].data_size() == out.size())
+      out.copy_shared_buffer(inputs[0]);
+    else
+      out.set_data(mx::allocator::malloc(out.nbytes()));
+    for (const mx::array& input : inputs) encoder.set_input_array(input);
+    encoder.set_output_array(out);
     auto work = std::make_shared<Work>();
     work->held = held_;
     work->x = inputs[0].data<float>();
@@ -65,10 +100,7 @@ class EncoderStep : public Operation {
     encoding.group_count = static_cast<int32_t>(work->groups.size());
     encoding.angles = turns_ ? &work->angles : nullptr;
     encoding.workers = threads();
-    const size_t bytes = scratch_size(held_->layers, encoding) + Arena::ALIGNMENT;
-    auto begin = reinterpret_cast<uintptr_t>(temporary<char>(encoder, static_cast<int64_t>(bytes)));
-    begin = (begin + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
-    work->scratch = reinterpret_cast<char*>(begin);
+    work->scratch = shared_scratch(stream(), scratch_size(held_->layers, encoding));
     encoder.dispatch([work] { work->run(); });
   }
 

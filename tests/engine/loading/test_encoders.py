@@ -87,6 +87,17 @@ def test_a_text_has_the_same_vector_alone_and_beside_others(lib, encoder, name):
     np.testing.assert_allclose(lib.embed(model, texts, batch_tokens=1), alone, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_of_every_length_have_the_same_vectors_alone_and_together(lib, encoder, name):
+    model = encoder(name)
+    texts = [written([5 + 11 * index % 105 for index in range(n)]) for n in range(1, LENGTH + 1)]
+    counts = [len(lib.tokenize(model, text, 0)) for text in texts]
+    assert counts == list(range(1, LENGTH + 1))
+    together = lib.embed(model, texts[::-1], add_special=False)[::-1]
+    alone = [lib.embed(model, [text], add_special=False)[0] for text in texts]
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
 def test_the_weighted_mean_counts_later_tokens_more(lib, encoder):
     model = encoder("bert")
     (short,) = lib.embed(model, TEXT[:1], pooling=POOLING_WEIGHTED, normalize=False)
