@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 _LARGEST = 4096  # pixels of a side, whatever the settings say
 _MOST_PATCHES = 1 << 14  # of a tile
-_MOST_TILES = 64  # of a side
+_MOST_ROWS = 1 << 17  # of an image
 _PLACES = {
     **siglip_places("vision_model."),
     "connector.modality_projection.proj.": "proj.",
@@ -109,8 +109,12 @@ class Idefics3ImageEncoder:
                 f"{FILE}: max_image_size is {tile} pixels, which vision_config's patches of "
                 f"{patch}, joined by a scale_factor of {factor!r}, do not divide"
             )
-        if self._longest > tile * _MOST_TILES:
-            raise Unsupported(f"{FILE}: size is {self._longest} pixels, in tiles of {tile}")
+        rows = math.ceil(self._longest / tile) ** 2 * (side // factor) ** 2
+        if rows > _MOST_ROWS:
+            raise Unsupported(
+                f"{FILE}: size is {self._longest} pixels in tiles of {tile}, which make {rows} "
+                f"rows of an image, of which there can be {_MOST_ROWS}"
+            )
 
     @staticmethod
     def _written(config: dict[str, Any], tokenizer: Tokenizer) -> Written:
