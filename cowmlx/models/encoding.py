@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # Tokens times layers that are computed in one turn.
 _PIECE = 4096
-# On a CPU larger batches take more memory and hardly less time, since nothing is padded. A batch has
-# a token for so many bytes of weights, which are read for all of its tokens, and some at least.
+# On a CPU larger batches take more memory and hardly less time, since nothing is padded. A batch
+# has a token for so many bytes of weights, which are read for all of its tokens, and some at least.
 _WEIGHTS, _LEAST = 1 << 17, 256
 
 
