@@ -71,6 +71,8 @@ FAMILIES = {
     "smolvlm": _IDEFICS,
     "qwen2_5_vl": _QWEN,
     "qwen2_vl": _QWEN,
+    "qwen3_5": _QWEN,
+    "qwen3_5_moe": _QWEN,
     "qwen3_vl": _QWEN,
     "qwen3_vl_moe": _QWEN,
 }

@@ -16,10 +16,18 @@ from .vision_families import (
     pixtral,
     qwen2_5_vl,
     qwen2_vl,
+    qwen3_5,
     qwen3_vl,
 )
 
-QWEN = qwen2_5_vl.FAMILY, qwen2_vl.FAMILY, qwen3_vl.FAMILY
+QWEN = (
+    qwen2_5_vl.FAMILY,
+    qwen2_vl.FAMILY,
+    qwen3_vl.FAMILY,
+    qwen3_vl.EXPERT,
+    qwen3_5.FAMILY,
+    qwen3_5.EXPERT,
+)
 _OTHERS = (gemma3.FAMILY, *idefics3.FAMILIES, *pixtral.FAMILIES, lfm2_vl.FAMILY)
 FAMILIES = {family.name: family for family in (*_OTHERS, *QWEN)}
 TEMPLATE = (

@@ -46,7 +46,7 @@ def prompts_of(lib, model):
 
 
 @pytest.mark.parametrize("bits", [0, 8])
-def test_rows_with_and_without_images_are_as_alone(lib, seer, open_context, bits):
+def test_rows_with_and_without_images_are_as_alone(lib, seer, open_context, name, bits):
     prompts = prompts_of(lib, seer)
     expected = []
     for prompt in prompts:
@@ -61,7 +61,10 @@ def test_rows_with_and_without_images_are_as_alone(lib, seer, open_context, bits
         for context, tokens in zip(contexts, found, strict=True):
             tokens.append(lib.next(context).token)
     assert found == expected
-    assert any(lib.info(context)["batched"] for context in contexts)
+    if not name.startswith(
+        "qwen3_5"
+    ):  # its caches never run ahead of a host, and this one asks in turn
+        assert any(lib.info(context)["batched"] for context in contexts)
 
 
 @pytest.mark.parametrize("bits", [0, 8])

@@ -61,14 +61,15 @@ def begin(engine, contexts, prompts):
 
 
 def read(engine, contexts, count=COUNT):
-    """The tokens that follow, read in turn."""
+    """The tokens that follow, of all contexts at the same time."""
     given = [[] for _ in contexts]
     for _ in range(count):
-        for context, tokens in zip(contexts, given, strict=True):
-            call = Ended()
+        calls = [Ended() for _ in contexts]
+        for call, context in zip(calls, contexts, strict=True):
             engine.context_next(call, context)
-            while not call.ended:
-                assert engine.step()
+        while not all(call.ended for call in calls):
+            assert engine.step()
+        for call, tokens in zip(calls, given, strict=True):
             tokens.append(call.result[1].token)
     return given
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from . import DIMS, MLP, Family, Random
@@ -56,10 +57,23 @@ def config(ids: dict[str, int], size: int) -> dict[str, Any]:
     }
 
 
-def text_weights(draw: Random, size: int, text: str, head: str, *, biased: bool) -> None:
+def dense(draw: Random, mlp: str) -> None:
+    """Draw the MLP of a layer."""
+    for name, shape in (("gate", (MLP, DIMS)), ("up", (MLP, DIMS)), ("down", (DIMS, MLP))):
+        draw.bare(f"{mlp}{name}_proj", *shape)
+
+
+def text_weights(
+    draw: Random,
+    size: int,
+    text: str,
+    *,
+    biased: bool,
+    mlp: Callable[[Random, str], None] = dense,
+) -> None:
     """Draw the weights of a text's network; the norms of heads are where biases are not."""
     draw.matrix(f"{text}embed_tokens.weight", size, DIMS)
-    draw.matrix(f"{head}lm_head.weight", size, DIMS)
+    draw.matrix("lm_head.weight", size, DIMS)
     draw.vector(f"{text}norm.weight", DIMS, 1.0)
     shapes = {"q": (HEADS * HEAD, DIMS), "k": (KEYS * HEAD, DIMS), "v": (KEYS * HEAD, DIMS)}
     for at in range(LAYERS):
@@ -70,15 +84,14 @@ def text_weights(draw: Random, size: int, text: str, head: str, *, biased: bool)
         draw.bare(f"{layer}self_attn.o_proj", DIMS, HEADS * HEAD)
         for name in () if biased else ("q_norm", "k_norm"):
             draw.vector(f"{layer}self_attn.{name}.weight", HEAD, 1.0)
-        for name, shape in (("gate", (MLP, DIMS)), ("up", (MLP, DIMS)), ("down", (DIMS, MLP))):
-            draw.bare(f"{layer}mlp.{name}_proj", *shape)
+        mlp(draw, f"{layer}mlp.")
         for name in ("input_layernorm", "post_attention_layernorm"):
             draw.vector(f"{layer}{name}.weight", DIMS, 1.0)
 
 
 def weights(draw: Random, size: int) -> None:
     """Draw its weights."""
-    text_weights(draw, size, "model.", "", biased=True)
+    text_weights(draw, size, "model.", biased=True)
     dims, hidden = EYES["hidden_size"], EYES["intermediate_size"]
     draw.matrix("visual.patch_embed.proj.weight", dims, 3, 2, 4, 4)
     for at in range(EYES["depth"]):

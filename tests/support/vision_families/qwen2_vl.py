@@ -30,7 +30,7 @@ def config(ids: dict[str, int], size: int) -> dict[str, Any]:
 
 def weights(draw: Random, size: int) -> None:
     """Draw its weights."""
-    qwen2_5_vl.text_weights(draw, size, "model.", "", biased=True)
+    qwen2_5_vl.text_weights(draw, size, "model.", biased=True)
     dims = EYES["embed_dim"]
     draw.matrix("visual.patch_embed.proj.weight", dims, 3, 2, 4, 4)
     for at in range(EYES["depth"]):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import DIMS, MLP, Family, Random
-from .qwen2_5_vl import HEAD, HEADS, KEYS, LAYERS, MARKER, MARKS, NAMES, text_weights
+from .qwen2_5_vl import HEAD, HEADS, KEYS, LAYERS, MARKER, MARKS, NAMES, dense, text_weights
 
+EXPERTS, MOE = 4, 32
+OF_EXPERTS = {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": MOE}
 EYES = {
     "depth": 3,
     "hidden_size": 32,
@@ -84,10 +88,31 @@ def tower_weights(draw: Random, eyes: dict[str, Any]) -> None:
         draw.linear(f"{merger}linear_fc2", DIMS, 4 * dims)
 
 
-def weights(draw: Random, size: int) -> None:
-    """Draw its weights."""
-    text_weights(draw, size, "model.language_model.", "", biased=False)
+def experts(draw: Random, mlp: str, *, shared: bool, turned: bool = False) -> None:
+    """Draw experts; ``turned``: as Qwen3-VL has them, inputs first."""
+    draw.bare(f"{mlp}gate", EXPERTS, DIMS)
+    up, down = (2 * MOE, DIMS), (DIMS, MOE)
+    for name, shape in (("gate_up", up), ("down", down)):
+        key = f"{mlp}experts.{name}_proj"
+        draw.matrix(key, EXPERTS, *(shape[::-1] if turned else shape))
+        draw.made[key] *= shape[0] ** 0.5
+    if shared:
+        dense(draw, f"{mlp}shared_expert.")
+        draw.bare(f"{mlp}shared_expert_gate", 1, DIMS)
+
+
+def weights(draw: Random, size: int, mlp: Callable[[Random, str], None] = dense) -> None:
+    """Draw its weights; ``mlp`` draws those of a layer's MLP."""
+    text_weights(draw, size, "model.language_model.", biased=False, mlp=mlp)
     tower_weights(draw, EYES)
+
+
+def config_of_experts(ids: dict[str, int], size: int) -> dict[str, Any]:
+    """The ``config.json`` of the network with experts."""
+    made = config(ids, size)
+    text = {**made["text_config"], "model_type": "qwen3_vl_moe_text", **OF_EXPERTS}
+    text |= {"decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": True}
+    return {**made, "model_type": "qwen3_vl_moe", "text_config": text}
 
 
 FAMILY = Family(
@@ -100,4 +125,9 @@ FAMILY = Family(
     preprocessing=PREPROCESSING,
     odd=("vision_config", "num_position_embeddings", 50),
     damaged="model.visual.blocks.1.norm2.weight",
+)
+EXPERT = FAMILY._replace(
+    name="qwen3_vl_moe",
+    config=config_of_experts,
+    weights=partial(weights, mlp=partial(experts, shared=False, turned=True)),
 )
