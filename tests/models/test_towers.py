@@ -29,6 +29,8 @@ def test_rows_are_those_of_transformers(tmp_path, name):
         rows = np.array(finished(encoder.steps(pixels)))
         if name == "gemma3":  # the network multiplies by this
             rows = rows * float(mx.array(rows.shape[1] ** 0.5, mx.bfloat16))
-        np.testing.assert_allclose(rows, recorded[f"rows_{image}"], rtol=1e-3, atol=1e-4)
+        expected = recorded[f"rows_{image}"]  # features for the network's first layers follow
+        found = rows[:, : expected.shape[1]]
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
         layout = encoder.layout(array.shape[1], array.shape[0])
         assert layout.count(-1) == len(rows)
