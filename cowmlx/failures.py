@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource  # now: a process without descriptors could not import it
 import sys
 from contextlib import suppress
@@ -45,6 +46,8 @@ _MEMORY_WORDS = (
     os.strerror(errno.EAGAIN).lower(),
 )
 _FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
+# The driver, and what pip installs beside mlx's build for NVIDIA GPUs.
+_CUDA_LIBRARY = re.compile(r"\blib(?:cuda|cudnn|cudart|cublas|cufft|cusolver|nvrtc|nccl)\w*\.so")
 # Types with texts of libraries, not of users.
 _SPEAKING = (RuntimeError, ImportError, OSError)
 # What mlx raises.
@@ -198,6 +201,11 @@ def of_import(error: ImportError, what: str) -> CowMlxError:
         advice = (
             "; the process has loaded an older libstdc++ than mlx needs: let the host bring a "
             "newer one, or start the runtime before it loads the old one"
+        )
+    if _CUDA_LIBRARY.search(str(error)):
+        advice = (
+            "; mlx's build for NVIDIA GPUs needs their driver and libraries: install them, or "
+            "mlx-cpu in its place"
         )
     message = f"{what} cannot be loaded into this process ({error}){advice}"
     return Unsupported(message, reason="package_unusable", package=error.name)

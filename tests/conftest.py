@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import settings
 from support.library import Library
 from support.paths import CALF, LIBRARY
 
+# As the library sets it where it imports mlx itself: products of float32 on an NVIDIA GPU.
+os.environ.setdefault("MLX_ENABLE_TF32", "0")
 # Hypothesis draws the same examples in every run; `--hypothesis-profile search` draws others.
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("search", derandomize=False, database=None, print_blob=True)

@@ -24,7 +24,7 @@ import importlib
 
 from cowmlx.generated.cow_mlx cimport *
 
-from cowmlx import errors, failures, interpreter, resources
+from cowmlx import cuda, errors, failures, interpreter, resources
 from cowmlx.call import ends_later
 from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
 
@@ -199,6 +199,7 @@ cdef ensure_engine():
     if engine is None:
         resources.ask(can_start_threads, can_map, give_back, system_memory)
         blas, problem = bring_blas()
+        cuda.set_up()
         try:
             from cowmlx.arrays.dtypes import require_declared
             from cowmlx.engine import Engine

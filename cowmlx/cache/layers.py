@@ -28,6 +28,9 @@ _RING = "RotatingKVCache"
 class KVQuantization:
     """How keys and values are stored; ``bits`` 0: in the model's type.
 
+    On an NVIDIA GPU every layer gets them dequantized: mlx's products there take no part of a
+    buffer, which the held tokens are.
+
     Raises:
         InvalidArgument: a value that no cache has.
         Unsupported: the model's caches, or its attention, cannot do that.
@@ -54,7 +57,7 @@ class KVQuantization:
         reasons = []
         for size in (group_size,) if group_size else (64, 32):
             self.group_size = size
-            for self.dequantizes in (False, True):
+            for self.dequantizes in (True,) if _on_cuda() else (False, True):
                 reason = _why_not(model, self)
                 if reason is None:
                     return
@@ -75,6 +78,10 @@ class KVQuantization:
     def maker(self, model: Model) -> Callable[[], list[Any]]:
         """Return a maker of a sequence's empty layer caches."""
         return partial(_quantized, model, self) if self.bits else model.make_cache
+
+
+def _on_cuda() -> bool:
+    return mx.default_device().type == mx.gpu and mx.cuda.is_available()
 
 
 def can_quantize(model: Model) -> bool:

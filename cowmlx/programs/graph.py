@@ -139,6 +139,11 @@ class Library:
     main: Graph
     functions: Mapping[str, Graph]
 
+    def is_partly_empty(self) -> bool:
+        """Whether some value has no elements."""
+        graphs = (*self.functions.values(), self.main)
+        return any(0 in spec.shape for graph in graphs for spec in graph.specs.values())
+
     def users_of(self, kinds: Iterable[str]) -> set[str]:
         """Return the functions that use control flow of some kinds, also through others.
 

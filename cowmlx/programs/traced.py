@@ -113,7 +113,8 @@ class Traced:
             self._prepare_whole()
         elif not self._is_decided:
             depth = self._units.planner.costs.unrolled(main).depth
-            compiles = depth * GROWTH**form.levels <= MAX_TRACED_DEPTH
+            is_deep = depth * GROWTH**form.levels > MAX_TRACED_DEPTH
+            compiles = self._units.compiles and not is_deep
             self._derived = Unit(lambda arrays: self._trace(arrays, None), compiles)
 
     @classmethod

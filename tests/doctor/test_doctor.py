@@ -229,6 +229,13 @@ def test_modules_that_were_cut_short_are_told(packages):
     assert found[0].startswith("mlx_lm/utils.py has 7 bytes")
 
 
+def test_mlx_for_nvidia_gpus_takes_the_place_of_mlx_cpu():
+    pins = {"mlx": "1.0", "mlx-cpu": "1.0"}
+    assert checks._with_cuda(pins, {"mlx"}) == pins
+    assert checks._with_cuda(pins, {"mlx", "mlx-cpu", "mlx-cuda-13"}) == pins
+    assert checks._with_cuda(pins, {"mlx", "mlx-cuda-13"}) == {"mlx": "1.0", "mlx-cuda-13": "1.0"}
+
+
 def record(packages: Path) -> Path:
     return next(packages.glob("*.dist-info"))
 

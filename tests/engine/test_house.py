@@ -46,6 +46,7 @@ FLOORS = {
             "remembered",
             "modules",
             "blas",
+            "cuda",
             "resources",
             "interpreter",
             "arrays",

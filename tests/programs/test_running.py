@@ -9,7 +9,7 @@ from support.programs import bits, derive, graph, node, parse, value
 from cowmlx.accelerate import kernels
 from cowmlx.programs import bounds
 from cowmlx.programs.failure import ProgramError
-from cowmlx.programs.running import plan
+from cowmlx.programs.running import compiling, plan
 
 PAIR = graph(
     [value("x", ["n", 3]), value("y", ["n"]), value("i", [], "int32")],
@@ -321,3 +321,34 @@ def test_info_tells_shapes_memory_and_multiplications():
     ):
         with pytest.raises(ProgramError, match=message):
             program.info(given)
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_a_gpu_compiles_nothing_with_values_without_elements(monkeypatch, rows):
+    """A kernel that mlx compiles for CUDA divides by the number of elements: the process ends."""
+    traced: list[object] = []
+
+    class WithGpu:
+        """mlx as on a GPU; notes what is compiled."""
+
+        cpu = mx.cpu
+
+        def default_device(self):
+            return mx.Device(mx.gpu)
+
+        def compile(self, function):
+            traced.append(function)
+            return function
+
+    monkeypatch.setattr(compiling, "mx", WithGpu())
+    made = parse(
+        graph(
+            [value("x", ["n", 3])],
+            [node("y", "exp", "x"), node("s", "count_nonzero", "y", axis=0)],
+            ["s"],
+        )
+    )
+    run = made.run([mx.zeros((rows, 3))])
+    (found,) = run.finish()
+    assert found.tolist() == [rows] * 3
+    assert bool(traced) == bool(rows)

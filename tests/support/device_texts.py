@@ -36,6 +36,7 @@ LOST = [
     f"{BUFFER}Impacting Interactivity (0000000e:{CALLBACK}ImpactingInteractivity).",
     f"{BUFFER}Internal Error (0000000e:Internal Error).",
     "cudaStreamSynchronize(stream_) failed: an illegal memory access was encountered",
+    "cudaGetLastError() failed: an illegal memory access was encountered",
     "cudaGraphLaunch(graph_exec, stream()) failed: unspecified launch failure",
     "cudaEventSynchronize(handle_) failed: the launch timed out and was terminated",
     "cudaPeekAtLastError() failed: device-side assert triggered",

@@ -20,7 +20,8 @@ def in_float64(model: Any) -> Iterator[None]:
     """Let a model of mlx-lm compute in float64 for a while, from the weights that it has."""
     kept = {name: getattr(mx, name) for name in _OPERATIONS}
     parameters = model.parameters()
-    model.set_dtype(mx.float64)
+    with mx.stream(mx.cpu):  # no GPU has it
+        model.set_dtype(mx.float64)
     for name, operation in _OPERATIONS.items():
         always = operation is _numbers  # scales of some modes are whole numbers
         setattr(mx, name, operation if always else _for_float64(kept[name], operation))

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -82,6 +82,7 @@ class Probe:
 
 
 SETTING = "COWMLX_KERNELS"  # cowmlx.accelerate.kernels names it too, and needs mlx
+_CUDA_BUILDS = ("mlx-cuda-12", "mlx-cuda-13")
 DESCRIPTORS = 256  # what macOS gives; a weights file, a pipe or a socket takes one each
 
 
@@ -282,6 +283,7 @@ class Doctor:
             origin.normal(distribution.metadata["Name"]): distribution
             for distribution in reversed(list(metadata.distributions(path=folders)))
         }
+        pins = _with_cuda(pins, installed)
         present = {name: installed[name] for name in pins if name in installed}
         missing = {name: version for name, version in pins.items() if name not in installed}
         wrong = {
@@ -393,6 +395,14 @@ def _some(texts: list[str], count: int) -> str:
     """Return the first texts, and how many more there are."""
     more = f" and {len(texts) - count} more" if len(texts) > count else ""
     return "; ".join(texts[:count]) + more
+
+
+def _with_cuda(pins: dict[str, str], installed: Collection[str]) -> dict[str, str]:
+    """Return pins with mlx's build for NVIDIA GPUs, where it has taken the place of mlx-cpu."""
+    build = next((name for name in _CUDA_BUILDS if name in installed), None)
+    if build is None or "mlx-cpu" in installed:
+        return pins
+    return {build if name == "mlx-cpu" else name: version for name, version in pins.items()}
 
 
 def _lost(distribution: metadata.Distribution, *, sizes: bool) -> list[str]:

@@ -128,6 +128,8 @@ class Attend(Module):
         self, q: mx.array, k: mx.array, v: mx.array, mask: mx.array | None = None
     ) -> mx.array:
         """Return (B, H, T, D); the mask is boolean, or added to the scores."""
+        if mask is not None and mask.dtype != mx.bool_:
+            mask = mask.astype(q.dtype)
         return mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=mask)
 
 

@@ -27,7 +27,7 @@ class Unit:
     Args:
         function: returns results and flags of arrays, which may be tracers.
         compiles: whether to generate a GPU's code; mlx is recursive there, and fails on deep
-            graphs.
+            graphs, and on CUDA on values without elements.
     """
 
     def __init__(self, function: Function, compiles: bool = True) -> None:

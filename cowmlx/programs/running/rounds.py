@@ -45,6 +45,8 @@ class Units:
         self.library = library
         self.planner = Planner(library)
         self._finite = finite
+        # A kernel that mlx compiles for CUDA divides by the number of elements.
+        self.compiles = not library.is_partly_empty()
         self._plans: dict[tuple[str, tuple[str, ...]], tuple[Stage, ...]] = {}
         self._units: dict[tuple[Any, ...], Unit] = {}
 
@@ -59,7 +61,7 @@ class Units:
         """Return a segment of a graph, compiled."""
         key = graph.name, segment.gives
         if key not in self._units:
-            self._units[key] = Unit(self._traced(graph, segment))
+            self._units[key] = Unit(self._traced(graph, segment), self.compiles)
         return self._units[key]
 
     def unit_of_rows(

@@ -23,6 +23,7 @@ from support.signatures import EUNSUPPORTED, FINISH_CANCELED
 from tasks import BEYOND_WINDOWS, LONG, TASKS
 
 from cowmlx.accelerate.fused.stand_in import plainly
+from cowmlx.cache import layers
 from cowmlx.cache.layers import KVQuantization
 from cowmlx.networks import light_route
 
@@ -50,6 +51,17 @@ def test_what_quantized_caches_give_is_not_all_the_same(mlx_lm):
     """So the test above could see a cache that is not quantized."""
     given = {tuple(mlx_lm(f"{MODEL} {bits} 64 {LONG}")["tokens"]) for bits in (4, 8)}
     assert len(given) == 2
+
+
+@pytest.mark.parametrize("on_cuda", [False, True])
+def test_layers_get_numbers_on_an_nvidia_gpu(monkeypatch, folder, on_cuda):
+    """The held tokens are a part of a buffer, with which mlx multiplies nothing there."""
+    monkeypatch.setattr(layers, "_on_cuda", lambda: on_cuda)
+    model = loaded.load(folder(MODEL))
+    how = KVQuantization(model, 8, 0)
+    assert how.dequantizes is on_cuda
+    names = {type(layer).__name__ for layer in how.maker(model)()}
+    assert names == {"DequantizedKVCache" if on_cuda else "QuantizedKVCache"}
 
 
 def test_the_cache_shrinks(lib, tiny, open_context):

@@ -26,6 +26,7 @@ from support.tiny_encoders import CONFIGS, LENGTH, TEXTS, framed, written
 
 from cowmlx.accelerate import kernels
 from cowmlx.networks import architectures
+from cowmlx.networks.encoders import layers
 
 POOLINGS = {
     "mean": POOLING_MEAN,
@@ -115,6 +116,17 @@ def test_the_weighted_mean_counts_later_tokens_more(lib, encoder):
 def test_weights_of_16_bits(lib, encoder, name, dtype, close):
     got = lib.embed(encoder(name, dtype=dtype), TEXT, normalize=False)
     np.testing.assert_allclose(got, tiny_encoders.fixture(name)["mean"], atol=close)
+
+
+def test_what_is_added_to_scores_gets_their_type():
+    """On a CPU encoders compute in float32; a GPU gets 16 bits and the mask of MPNet in float32."""
+    q = mx.random.normal((1, 2, 5, 16), key=mx.random.key(0))
+    mask = mx.random.normal((1, 2, 5, 5), key=mx.random.key(1))
+    attend = layers.Attend(0.25)
+    half = q.astype(mx.bfloat16)
+    found = attend(half, half, half, mask)
+    assert found.dtype == mx.bfloat16
+    assert mx.allclose(found.astype(mx.float32), attend(q, q, q, mask), atol=0.05)
 
 
 NOMIC = {
