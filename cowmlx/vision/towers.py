@@ -143,6 +143,7 @@ def load_steps(
         found[name] = _flat(array)
     _quantize(tower, found, config)
     weights.assign(tower, found, path)
+    tower.eval()  # kernels have no gradient
     prepare_for_device(tower, constants.ACTIVATIONS_EXACT)
     for _ in weights.evaluate(tower, path):
         yield

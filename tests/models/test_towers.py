@@ -34,3 +34,4 @@ def test_rows_are_those_of_transformers(tmp_path, name):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
         layout = encoder.layout(array.shape[1], array.shape[0])
         assert layout.count(-1) == len(rows)
+    assert not encoder._tower.training  # with gradients, nothing of it is the kernels'
