@@ -13,8 +13,9 @@ import pytest
 from support.paths import ROOT
 
 from tools.calf import sights
-from tools.calf.eyes import GRID, patches_of
+from tools.calf.eyes import GRID, POSITIONS, patches_of
 from tools.calf.pictures import COLOURS, KINDS, SIDE, labels, paint
+from tools.calf.train_eyes import Writer, group, make_tokenizer
 
 
 def test_seeds_stand_for_pictures_and_questions():
@@ -84,3 +85,11 @@ def test_a_trained_folder_is_a_model_that_sees(lib, tmp_path):
     assert count == info["tokens"]
     lib.check(lib.c.cow_mlx_media_free(out.value))
     lib.free_model(model)
+
+
+def test_a_row_has_all_pictures_that_are_trained_with_it():
+    """A conversation that is cut to fit loses no picture, which would shift those of other rows."""
+    writer = Writer(make_tokenizer(7))
+    for number in range(200):
+        scenes, rows = group(writer, f"rows {number}")
+        assert sum(row.count(writer.soft) for row in rows) == POSITIONS * len(scenes)

@@ -98,13 +98,18 @@ def blocks_of(rows, soft):
 
 def group(writer, seed):
     """Scenes and rows of a group: one row has two pictures, one has none, the others one each."""
+    from tools.calf.eyes import POSITIONS
+
     seen = sights.conversations(seed)
     scenes, rows = [], []
     for pictures in [2] * PAIRS + [1] * (GROUP - PAIRS - BLIND):
-        taken = list(itertools.islice(seen, pictures))
+        turns, row = 2 * sights.TURNS if pictures == 1 else 4, []
+        while row.count(writer.soft) < pictures * POSITIONS:  # the second picture may not fit
+            taken = list(itertools.islice(seen, pictures))
+            said = [message for _, messages in taken for message in messages[:turns]]
+            row = writer.row(said)
         scenes += [scene for scene, _ in taken]
-        turns = 2 * sights.TURNS if pictures == 1 else 4
-        rows.append(writer.row([message for _, messages in taken for message in messages[:turns]]))
+        rows.append(row)
     rows += map(writer.row, itertools.islice(sights.blind_conversations(seed), BLIND))
     return scenes, rows
 
