@@ -23,6 +23,7 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.support.cases import Row, median_ratio
+from benchmarks.support.encoders import ENCODERS
 from benchmarks.support.hosts import Generation, Peer, compile_host, resident, take_turns
 from benchmarks.support.limits import Work
 from benchmarks.support.llama_cpp import FORMATS, LlamaCpp, Twins, cache_folder, llama_cpp, twins
@@ -55,6 +56,7 @@ class Choice:
         threads: of llama.cpp; the library chooses its own.
         folder: of llama.cpp and the models.
         amx: whether llama.cpp may use AMX.
+        encoders: names of `ENCODERS`, of the benchmark of that name; empty: all.
     """
 
     models: tuple[str, ...] = ()
@@ -66,6 +68,7 @@ class Choice:
     threads: int = os.cpu_count() or 1
     folder: Path = field(default_factory=cache_folder)
     amx: bool = True
+    encoders: tuple[str, ...] = ()
 
     def sides_of(self, stored: str) -> dict[str, dict[str, str]]:
         """The library's sides for a format of weights: activations matter where it is quantized."""
@@ -87,6 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("formats", tuple(FORMATS)),
         ("workloads", WORKLOADS),
         ("activations", ACTIVATIONS),
+        ("encoders", tuple(ENCODERS)),
     )
     for name, known in every:
         group.add_argument(
@@ -111,7 +115,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def choice(arguments: argparse.Namespace) -> Choice:
     """Return the choice of a command line."""
-    names = ("models", "formats", "workloads", "activations", "blocks", "threads", "folder")
+    names = (
+        "models",
+        "formats",
+        "workloads",
+        "activations",
+        "blocks",
+        "threads",
+        "folder",
+        "encoders",
+    )
     given = {name: getattr(arguments, name) for name in names}
     if arguments.side:
         given["sides"] = dict(arguments.side)

@@ -159,3 +159,10 @@ def resident(pid: int) -> dict[str, float]:
         return {"RSS": int(output) / 1024}
     sizes = dict(line.split()[:2] for line in rollup.read_text().splitlines()[1:])
     return {kind.upper(): int(sizes[f"{kind}:"]) / 1024 for kind in ("Rss", "Pss")}
+
+
+def peak(pid: int) -> float:
+    """The most resident memory that a process has had, in MB; on Linux."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = [line for line in status if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024

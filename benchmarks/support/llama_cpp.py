@@ -40,18 +40,31 @@ class LlamaCpp:
     """A built llama.cpp.
 
     Attributes:
-        program: hosts/peers/llama_cpp.c, linked with it.
-        gguf_package: the folder of its package that writes models.
+        source: its folder.
+        build: the folder that it was built in.
         threads: that it computes with.
     """
 
-    program: Path
-    gguf_package: Path
+    source: Path
+    build: Path
     threads: int
+
+    @property
+    def gguf_package(self) -> Path:
+        """The folder of its package that writes models."""
+        return self.source / "gguf-py"
+
+    def compile_host(self, name: str) -> Path:
+        """Compile ``hosts/peers/<name>.c``, linked with it, and return the program."""
+        libraries = self.build / "bin"
+        links = ["-lllama", "-lggml", "-lggml-base", "-lm", f"-Wl,-rpath,{libraries}"]
+        includes = [f"-I{self.source / 'include'}", f"-I{self.source / 'ggml/include'}"]
+        return compile_program(f"peers/{name}", self.build, [*includes, f"-L{libraries}", *links])
 
     def start(self, model: Path, sequences: int, length: int) -> Peer:
         """Start a host with a model; each sequence may have so many tokens."""
-        return Peer([self.program, model, self.threads, sequences, length])
+        program = self.compile_host("llama_cpp")
+        return Peer([program, model, self.threads, sequences, length])
 
 
 def llama_cpp(folder: Path, threads: int, amx: bool = True) -> LlamaCpp:
@@ -72,16 +85,7 @@ def llama_cpp(folder: Path, threads: int, amx: bool = True) -> LlamaCpp:
     if not finished.exists() or finished.read_text() != VERSION:
         _build(source, build, amx)
         finished.write_text(VERSION)
-    libraries = build / "bin"
-    program = compile_program(
-        "peers/llama_cpp",
-        build,
-        [
-            *[f"-I{source / 'include'}", f"-I{source / 'ggml/include'}"],
-            *[f"-L{libraries}", "-lllama", "-lggml", "-lggml-base", f"-Wl,-rpath,{libraries}"],
-        ],
-    )
-    return LlamaCpp(program, source / "gguf-py", threads)
+    return LlamaCpp(source, build, threads)
 
 
 def _unpack(folder: Path) -> None:
