@@ -11,7 +11,7 @@ from support import signatures
 from support.arrays import tensor
 from support.callbacks import StatusError
 from support.programs import graph, node, value
-from support.signatures import EHANDLE, EINVAL, EUNSUPPORTED
+from support.signatures import EHANDLE, EINVAL
 
 X = value("x", [2, 3])
 GOOD = graph([X], [node("y", "exp", "x")], ["y"])
@@ -292,25 +292,6 @@ def test_derivations_that_bind_other_arrays(programs, loss, arrays):
         programs.derive(loss, bind={"x": array})
     assert error.value.status == EINVAL
     arrays.free(array)
-
-
-def test_what_cannot_be_vectorised_is_named(programs):
-    state = [value("x", [])]
-    looping = programs.create(
-        graph(
-            state,
-            [node("y", "while", "x", condition="go", body="step", max_iterations=3)],
-            ["y"],
-            functions=[
-                graph(state, [node("p", "less", "x", "x")], ["p"], name="go"),
-                graph(state, [node("r", "exp", "x")], ["r"], name="step"),
-            ],
-        )
-    )
-    with pytest.raises(StatusError, match="while") as error:
-        programs.derive(looping, vectorize={"x": 0})
-    assert error.value.status == EUNSUPPORTED
-    programs.free(looping)
 
 
 def check_that_all_goes_on(programs):
