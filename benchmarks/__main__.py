@@ -3,8 +3,8 @@
 Every benchmark prints a table and writes ``benchmarks/results/<make>/<name>.json``, where the
 make is the processor's: intel, amd, apple, or its architecture. They are the source of the tables
 in docs/guides/performance.md and README.md; ``--tables`` writes these again and measures
-nothing. Each is a function marked ``@benchmark``. ``peers`` and ``encoders``, which build
-llama.cpp, run only if they are named, and have their own options.
+nothing. Each is a function marked ``@benchmark``. ``peers``, ``encoders`` and ``images``,
+which build llama.cpp, run only if they are named, and have their own options.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from benchmarks import calls, contexts, decoding, encoders, layers, memory, peers, prompts, training
+from benchmarks import (
+    calls,
+    contexts,
+    decoding,
+    encoders,
+    images,
+    layers,
+    memory,
+    peers,
+    prompts,
+    training,
+)
 from benchmarks.support.cases import BENCHMARKS, publish
 from benchmarks.support.plots import PICTURES
 from benchmarks.support.tables import write_tables
@@ -20,7 +31,7 @@ from benchmarks.support.tables import write_tables
 # Importing a module registers its benchmarks.
 MODULES = (calls, contexts, decoding, layers, memory, prompts, training)
 # Those that build llama.cpp.
-OTHERS = {"peers": peers, "encoders": encoders}
+OTHERS = {"peers": peers, "encoders": encoders, "images": images}
 
 
 def main() -> None:

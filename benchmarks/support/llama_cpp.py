@@ -22,6 +22,7 @@ NAME, VERSION = "llama-cpp-python", "0.3.36"
 
 # Programs, tests, a server, and downloads at run time.
 LEFT_OUT = ("CURL", "BUILD_COMMON", "BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_TOOLS", "BUILD_SERVER")
+TARGETS = ("llama", "mtmd")
 # GGML_NATIVE written out: its own flags for the processor would come later, and override these.
 NATIVE_WITHOUT_AMX = "-march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 
@@ -58,8 +59,10 @@ class LlamaCpp:
         """Compile ``hosts/peers/<name>.c``, linked with it, and return the program."""
         libraries = self.build / "bin"
         links = ["-lllama", "-lggml", "-lggml-base", "-lm", f"-Wl,-rpath,{libraries}"]
-        includes = [f"-I{self.source / 'include'}", f"-I{self.source / 'ggml/include'}"]
-        return compile_program(f"peers/{name}", self.build, [*includes, f"-L{libraries}", *links])
+        parts = ("include", "ggml/include", "tools/mtmd")
+        includes = [f"-I{self.source / part}" for part in parts]
+        given = [*includes, f"-L{libraries}", "-lmtmd", *links]
+        return compile_program(f"peers/{name}", self.build, given)
 
     def start(self, model: Path, sequences: int, length: int) -> Peer:
         """Start a host with a model; each sequence may have so many tokens."""
@@ -82,9 +85,10 @@ def llama_cpp(folder: Path, threads: int, amx: bool = True) -> LlamaCpp:
         _unpack(folder)
     build = folder / ("build" if amx else "build-without-amx")
     finished = build / "finished"
-    if not finished.exists() or finished.read_text() != VERSION:
+    built = " ".join((VERSION, *TARGETS))
+    if not finished.exists() or finished.read_text() != built:
         _build(source, build, amx)
-        finished.write_text(VERSION)
+        finished.write_text(built)
     return LlamaCpp(source, build, threads)
 
 
@@ -103,6 +107,7 @@ def _build(source: Path, build: Path, amx: bool) -> None:
         raise RuntimeError("llama.cpp is built with cmake, which is not on the PATH")
     options = {"CMAKE_BUILD_TYPE": "Release", "BUILD_SHARED_LIBS": "ON"}
     options |= {f"LLAMA_{part}": "OFF" for part in LEFT_OUT}
+    options |= {"LLAMA_BUILD_MTMD": "ON", "MTMD_VIDEO": "OFF"}
     if amx:
         options["GGML_NATIVE"] = "ON"
     else:
@@ -115,7 +120,7 @@ def _build(source: Path, build: Path, amx: bool) -> None:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    command = ["cmake", "--build", str(build), "--target", "llama", "--parallel"]
+    command = ["cmake", "--build", str(build), "--target", *TARGETS, "--parallel"]
     subprocess.run([*command, str(os.cpu_count() or 1)], check=True)
 
 
