@@ -31,7 +31,7 @@ QUESTIONS = ["Tell me a story about a fox.", "What is a mouse?"]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rio", "Rome"]}}, "required": ["city"]}
 TOOLS = {"tools": [{"name": "get_weather", "parameters": CITY}], "tool_choice": "auto"}
 TOOL_QUESTIONS = ["What is the weather in Rome?", "What is the weather in Oslo?", *QUESTIONS]
-TEXTS = ["Once upon a time", "The fox and the hen. " * 60, "Tom was a frog. One day"]  # 2: to disk
+TEXTS = ["Once upon a time", "The fox and the hen", "Tom was a frog who liked to swim. One day"]
 PARAMS: list[dict[str, Any]] = [
     {"max_tokens": 16},
     {"max_tokens": 24, "temperature": 0.8, "top_p": 0.9, "seed": 7},
@@ -443,7 +443,7 @@ def prepare(seed: int, calf: str, others: list[str]) -> tuple[list[Task], list[C
     draw = random.Random(seed)
     for path in others:
         other = lib.load(path)
-        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, 270)]
+        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, 70)]
     return [task for where, prompt in prompts for task in tasks_of(where, prompt)], chats
 
 
@@ -460,7 +460,7 @@ def tasks_of(model: int, prompt: list[int]) -> Iterator[Task]:
 
 def main(seconds: float, seed: int, folder: Path, calf: str, others: list[str]) -> None:
     """Let all threads work until the time is over."""
-    lib.start(prompt_cache_dir=str(folder / "prompts"), prompt_cache_bytes=1 << 22)
+    lib.start()
     tasks, chats = prepare(seed, calf, others)
     at_risk, over = AtRisk(random.Random(seed + 1)), threading.Event()
     workers = [Worker(number, seed, folder, tasks, chats, at_risk) for number in range(THREADS)]
