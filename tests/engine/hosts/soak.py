@@ -31,7 +31,7 @@ QUESTIONS = ["Tell me a story about a fox.", "What is a mouse?"]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rio", "Rome"]}}, "required": ["city"]}
 TOOLS = {"tools": [{"name": "get_weather", "parameters": CITY}], "tool_choice": "auto"}
 TOOL_QUESTIONS = ["What is the weather in Rome?", "What is the weather in Oslo?", *QUESTIONS]
-TEXTS = ["Once upon a time", "The fox and the hen", "Tom was a frog who liked to swim. One day"]
+TEXTS = ["Once upon a time", "The fox and the hen. ", "Tom was a frog. One day"]
 PARAMS: list[dict[str, Any]] = [
     {"max_tokens": 16},
     {"max_tokens": 24, "temperature": 0.8, "top_p": 0.9, "seed": 7},
@@ -434,16 +434,16 @@ class Worker:
         assert lib.detokenize(model, lib.tokenize(model, text)) == text
 
 
-def prepare(seed: int, calf: str, others: list[str]) -> tuple[list[Task], list[Chat]]:
-    """Compute what tasks give alone."""
-    model = lib.load(calf)
-    prompts = [(model, lib.tokenize(model, text, flags=1)) for text in TEXTS]
+def prepare(seed: int, calf: str, others: list[str], most: int) -> tuple[list[Task], list[Chat]]:
+    """Compute what tasks give alone; prompts have ``most`` tokens, and 256 go to the disk."""
+    model, long = lib.load(calf), TEXTS[1] * (most // 5)
+    prompts = [(model, lib.tokenize(model, text, flags=1)) for text in (*TEXTS, long)]
     chats = [answered(model, question) for question in QUESTIONS]
     chats += answered_with_tools(model)
     draw = random.Random(seed)
     for path in others:
         other = lib.load(path)
-        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, 70)]
+        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, most)]
     return [task for where, prompt in prompts for task in tasks_of(where, prompt)], chats
 
 
@@ -460,8 +460,8 @@ def tasks_of(model: int, prompt: list[int]) -> Iterator[Task]:
 
 def main(seconds: float, seed: int, folder: Path, calf: str, others: list[str]) -> None:
     """Let all threads work until the time is over."""
-    lib.start()
-    tasks, chats = prepare(seed, calf, others)
+    lib.start(prompt_cache_dir=str(folder / "prompts"), prompt_cache_bytes=1 << 22)
+    tasks, chats = prepare(seed, calf, others, most=300)
     at_risk, over = AtRisk(random.Random(seed + 1)), threading.Event()
     workers = [Worker(number, seed, folder, tasks, chats, at_risk) for number in range(THREADS)]
     failures: list[str] = []
