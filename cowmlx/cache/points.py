@@ -62,8 +62,9 @@ def go_back(layers: list[Any], held: int, point: Point) -> bool:
         if state is None:
             in_step = in_step and (not excess or part.trim(excess) == excess)
         else:
+            state = copy.deepcopy(state)  # first: there may be no memory for it
             vars(part).clear()
-            vars(part).update(vars(copy.deepcopy(state)))
+            vars(part).update(vars(state))
     return in_step
 
 

@@ -166,7 +166,8 @@ def keep_known(
         return Reuse(dropped, len(sequence.tokens), difference, rebuilt)
     if prefixes is not None:
         begin = prompt[:-1]
-        found = prefixes.longest(kind, begin, sequence.reusable(prompt), min(common, len(begin)))
+        own = min(common, len(begin)) if sequence.has_layers else 0  # that a point may be of
+        found = prefixes.longest(kind, begin, sequence.reusable(prompt), own)
         if isinstance(found, Snapshot):
             sequence.restore(found)
             return Reuse(dropped, len(found.tokens), difference)

@@ -46,6 +46,20 @@ def refused(lib, handle, status=ESTATE):
     return failed.value.message
 
 
+@pytest.mark.parametrize("kind", [SLIDING, RECURRENT, HYBRID])
+def test_points_are_of_no_use_to_a_context_without_layers(lib, model, open_context, oracle, kind):
+    """Those of a prompt that another context has processed since the sleep."""
+    handle = model(kind)
+    start = prompt(150)
+    settings = {"share_prefix": True, "checkpoint_interval": 32}
+    asleep, other = (open_context(handle, **settings) for _ in range(2))
+    greedy(lib, asleep, [*start, 7, 8, 9])
+    sleep(lib, handle)
+    greedy(lib, other, [*start, 10, 11, 12])
+    later = [*start, 13, 14, 15]
+    assert greedy(lib, asleep, later) == oracle(kind).after(later)
+
+
 @pytest.mark.parametrize("kind", [KV, SLIDING, RECURRENT, HYBRID, "llama-rough"])
 def test_a_context_goes_on_as_without_the_sleep(lib, model, open_context, oracle, kind):
     handle = model(kind)
