@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cowmlx.accelerate.positions import Axes
     from cowmlx.models.embedded import TokenTable
     from cowmlx.text.tokenizer import Tokenizer
-    from cowmlx.vision.image_encoders import ImageEncoder
+    from cowmlx.vision.encoder import ImageEncoder
     from cowmlx.vision.pixels import Pixels
 
     Reference = ref["Image"]
@@ -64,7 +64,7 @@ class Image:
 
     def __init__(
         self,
-        encoder: ImageEncoder,
+        encoder: ImageEncoder[Any],
         key: str,
         first: int,
         count: int,
@@ -187,7 +187,7 @@ class ImageStore:
         capacity: bytes of pixels and embeddings that are kept. The last image always is.
     """
 
-    def __init__(self, encoder: ImageEncoder, capacity: int = MODEL["media_cache"]) -> None:
+    def __init__(self, encoder: ImageEncoder[Any], capacity: int = MODEL["media_cache"]) -> None:
         self.encoder, self.capacity = encoder, capacity
         self._recent: OrderedDict[tuple[str, int], Image] = OrderedDict()
         self._begins: list[int] = []  # of the images' ids, without their signs, in order
@@ -204,7 +204,7 @@ class ImageStore:
         """
         require_sides(pixels.width, pixels.height)
         layout = self.encoder.layout(pixels.width, pixels.height)
-        grid = self._grid_of(pixels.width, pixels.height)
+        grid = self.encoder.grid(pixels.width, pixels.height)
         image = self._known_as(self._key(pixels.hash, grid), len(layout), grid)
         image.show(pixels, layout)
         self.keep(image)
@@ -235,11 +235,7 @@ class ImageStore:
     @property
     def has_axes(self) -> bool:
         """Whether positions of images have three axes."""
-        return getattr(self.encoder, "axes", None) is not None
-
-    def _grid_of(self, width: int, height: int) -> tuple[int, int] | None:
-        """Return the rows and columns of an image's positions, where these have three axes."""
-        return self.encoder.grid(width, height) if self.has_axes else None
+        return self.encoder.axes is not None
 
     def _key(self, digits: str, grid: tuple[int, int] | None) -> str:
         sides = f" {grid[0]}x{grid[1]}" if grid else ""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cowmlx.models.images import ImageStore, NoImages
     from cowmlx.models.registry import Folder
     from cowmlx.text.chat_template import ChatTemplate
-    from cowmlx.vision.image_encoders import ImageEncoder
+    from cowmlx.vision.encoder import ImageEncoder
 
 
 _versions = count(1)
@@ -168,7 +168,7 @@ class Model:
                 value=self.architecture,
             )
 
-    def require_image_encoder(self) -> ImageEncoder:
+    def require_image_encoder(self) -> ImageEncoder[Any]:
         """Return its image encoder.
 
         Raises:

@@ -10,9 +10,10 @@ from mlx.nn.layers.normalization import RMSNorm
 
 from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
+from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.siglip import Siglip, SiglipOptions
-from cowmlx.vision.towers import load_steps, siglip_places, vision_options
+from cowmlx.vision.towers import siglip_places, vision_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,19 +65,14 @@ class TowerWithProjector(Module):
         self.projector = Projector(options, dims, side)
 
 
-class Gemma3ImageEncoder:
-    """See :class:`cowmlx.vision.image_encoders.ImageEncoder`.
-
-    Args:
-        path: the model's folder.
-        config: its ``config.json``.
-        tokenizer: its tokenizer.
-    """
+class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
+    """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
     both_ways = True
+    places = _PLACES
 
     def __init__(self, path: str, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self._path, self._config = path, config
+        super().__init__(path, config)
         self._options = vision_options(config["vision_config"])
         text = config.get("text_config")
         dims = text.get("hidden_size") if isinstance(text, dict) else None
@@ -89,7 +85,6 @@ class Gemma3ImageEncoder:
         size, own = self._preprocessing.settings.get("size"), self._options.image
         if size not in (None, {"height": own, "width": own}):
             raise Unsupported(f"preprocessor_config.json: size is {size}, not {own} x {own}")
-        self._tower: TowerWithProjector | None = None
         self.key = f"gemma3 {side} {self._options} {self._preprocessing.key}"
         self.written = self._written(config, tokenizer)
 
@@ -115,15 +110,14 @@ class Gemma3ImageEncoder:
         own = self._options.image
         return {"tokens": self.tokens(own, own), "width": own, "height": own}
 
+    def _new_tower(self) -> TowerWithProjector:
+        return TowerWithProjector(self._options, self._dims, self._side)
+
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
         own = self._options
         image = yield from self._preprocessing.steps(pixels, own.image, own.image)
-        tower = self._tower
-        if tower is None:
-            tower = TowerWithProjector(own, self._dims, self._side)
-            yield from load_steps(tower, self._path, self._config, _PLACES)
-            self._tower = tower
+        tower = yield from self._read_tower()
         hidden = yield from tower.tower.steps(patches_of(image, own.patch))
         # The network multiplies what its table gives by this.
         scale = mx.array(self._dims**0.5, mx.bfloat16).astype(mx.float32)

@@ -16,10 +16,11 @@ from mlx.nn.layers.linear import Linear
 
 from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
+from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of, plain
 from cowmlx.vision.resampling import LANCZOS, resize_steps
 from cowmlx.vision.siglip import Siglip, SiglipOptions
-from cowmlx.vision.towers import is_size, load_steps, siglip_places, text_width, vision_options
+from cowmlx.vision.towers import is_size, siglip_places, text_width, vision_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,19 +74,14 @@ class TowerWithConnector(Module):
         self.proj = Linear(options.dims * factor**2, dims, bias=False)
 
 
-class Idefics3ImageEncoder:
-    """See :class:`cowmlx.vision.image_encoders.ImageEncoder`.
+class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
+    """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
-    Args:
-        path: the model's folder.
-        config: its ``config.json``.
-        tokenizer: its tokenizer.
-    """
-
-    both_ways = False
+    places = _PLACES
 
     def __init__(self, path: str, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self._path, self._config, self._tokenizer = path, config, tokenizer
+        super().__init__(path, config)
+        self._tokenizer = tokenizer
         self._options = vision_options(config["vision_config"], _KINDS, **_DEFAULTS)
         self._dims = text_width(config, _TEXT_WIDTH)
         self._preprocessing = Preprocessing.read(path, _SETTINGS)
@@ -95,7 +91,6 @@ class Idefics3ImageEncoder:
         self._factor = config.get("scale_factor", 2)
         self._check()
         self._rows = (self._tile // self._options.patch // self._factor) ** 2
-        self._tower: TowerWithConnector | None = None
         own = self._preprocessing.key
         self.key = f"idefics3 {self._factor} {self._options} {own}"
         self.written = self._written(config, tokenizer)
@@ -173,13 +168,12 @@ class Idefics3ImageEncoder:
         most = self._longest
         return {"tokens": self.tokens(most, most), "width": most, "height": most}
 
+    def _new_tower(self) -> TowerWithConnector:
+        return TowerWithConnector(self._options, self._dims, self._factor)
+
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
-        tower = self._tower
-        if tower is None:
-            tower = TowerWithConnector(self._options, self._dims, self._factor)
-            yield from load_steps(tower, self._path, self._config, _PLACES)
-            self._tower = tower
+        tower = yield from self._read_tower()
         side = self._tile // self._options.patch
         positions = tower.tower.position_embedding[mx.array(_places(side, self._options.side))]
         made = []

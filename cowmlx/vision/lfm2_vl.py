@@ -16,6 +16,7 @@ from mlx.nn.layers.normalization import LayerNorm
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.networks.encoders.layers import Activation
 from cowmlx.text.image_places import Written
+from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.lfm2_tiles import Tiling
 from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of, plain
 from cowmlx.vision.resampling import resize_steps, smoothed
@@ -24,7 +25,6 @@ from cowmlx.vision.towers import (
     activation,
     is_rate,
     is_size,
-    load_steps,
     siglip_places,
     text_width,
     tower_sizes,
@@ -93,19 +93,13 @@ class TowerWithProjector(Module):
         self.projector = Projector(tower.dims, projector)
 
 
-class Lfm2VlImageEncoder:
-    """See :class:`cowmlx.vision.image_encoders.ImageEncoder`.
+class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
+    """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
-    Args:
-        path: the model's folder.
-        config: its ``config.json``.
-        tokenizer: its tokenizer.
-    """
-
-    both_ways = False
+    places = _PLACES
 
     def __init__(self, path: str, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self._path, self._config = path, config
+        super().__init__(path, config)
         self._options = _options(config["vision_config"])
         self._joining = _joining(config)
         self._preprocessing = Preprocessing.read(path)
@@ -117,7 +111,6 @@ class Lfm2VlImageEncoder:
                 f"{FILE}: max_image_tokens or tile_size make {self._tiling.most_patches} patches "
                 f"of an image, of which there can be {_MOST_PATCHES}"
             )
-        self._tower: TowerWithProjector | None = None
         self.key = f"lfm2_vl {self._joining} {self._options} {self._preprocessing.key}"
         self.written, self._marks = self._written(config, tokenizer)
 
@@ -172,13 +165,12 @@ class Lfm2VlImageEncoder:
         around = 3 if tiles else 2
         return {"tokens": tiles + max(own.most, own.least) + around, "width": side, "height": side}
 
+    def _new_tower(self) -> TowerWithProjector:
+        return TowerWithProjector(self._options, self._joining)
+
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
-        tower = self._tower
-        if tower is None:
-            tower = TowerWithProjector(self._options, self._joining)
-            yield from load_steps(tower, self._path, self._config, _PLACES)
-            self._tower = tower
+        tower = yield from self._read_tower()
         made = []
         patch, known = self._options.patch, self._options.side
         table = tower.tower.position_embedding.reshape(known, known, -1)

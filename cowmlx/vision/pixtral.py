@@ -17,6 +17,7 @@ from mlx.nn.layers.normalization import RMSNorm
 from cowmlx.errors import Unsupported
 from cowmlx.networks.encoders.layers import Activation
 from cowmlx.text.image_places import Written
+from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.pixtral_tower import Pixtral, PixtralOptions
 from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of
 from cowmlx.vision.resampling import BICUBIC
@@ -24,7 +25,6 @@ from cowmlx.vision.towers import (
     activation,
     is_rate,
     is_size,
-    load_steps,
     text_width,
     tower_sizes,
 )
@@ -108,19 +108,13 @@ class TowerWithProjector(Module):
         self.projector = Projector(tower.dims, projector)
 
 
-class PixtralImageEncoder:
-    """See :class:`cowmlx.vision.image_encoders.ImageEncoder`.
+class PixtralImageEncoder(ImageEncoder[TowerWithProjector]):
+    """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
-    Args:
-        path: the model's folder.
-        config: its ``config.json``.
-        tokenizer: its tokenizer.
-    """
-
-    both_ways = False
+    places = _PLACES
 
     def __init__(self, path: str, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self._path, self._config = path, config
+        super().__init__(path, config)
         self._options = _options(config["vision_config"])
         self._projecting = _projecting(config)
         self._layers = _layers(config, self._options.layers)
@@ -133,7 +127,6 @@ class PixtralImageEncoder:
                 f"{FILE}: size is {self._longest} pixels in vision_config's patches of "
                 f"{self._options.patch}, which are more than {_MOST_PATCHES}"
             )
-        self._tower: TowerWithProjector | None = None
         own = self._layers, self._options, self._projecting
         self.key = f"pixtral {own} {self._preprocessing.key}"
         self.written, self._break, self._end = _written(config, tokenizer)
@@ -161,16 +154,15 @@ class PixtralImageEncoder:
         most = math.ceil(self._longest / self._block) * self._block
         return {"tokens": self.tokens(most, most), "width": most, "height": most}
 
+    def _new_tower(self) -> TowerWithProjector:
+        return TowerWithProjector(self._options, self._projecting)
+
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
         lines, each = self._grid(pixels.width, pixels.height)
         size = lines * self._block, each * self._block
         image = yield from self._preprocessing.steps(pixels, *size)
-        tower = self._tower
-        if tower is None:
-            tower = TowerWithProjector(self._options, self._projecting)
-            yield from load_steps(tower, self._path, self._config, _PLACES)
-            self._tower = tower
+        tower = yield from self._read_tower()
         patch = self._options.patch
         grid = size[0] // patch, size[1] // patch
         hidden = yield from tower.tower.steps(patches_of(image, patch), *grid, self._layers)

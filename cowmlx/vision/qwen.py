@@ -10,10 +10,10 @@ import math
 from cowmlx.accelerate.positions import Axes
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.text.image_places import Written
+from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.pixels import MAX_PIXELS
 from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of
 from cowmlx.vision.qwen_tower import QwenTower, QwenTowerOptions
-from cowmlx.vision.towers import load_steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,19 +56,13 @@ _PLACES = {
 }
 
 
-class QwenImageEncoder:
-    """See :class:`cowmlx.vision.image_encoders.ImageEncoder`.
+class QwenImageEncoder(ImageEncoder[QwenTower]):
+    """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
-    Args:
-        path: the model's folder.
-        config: its ``config.json``.
-        tokenizer: its tokenizer.
-    """
-
-    both_ways = False
+    places = _PLACES
 
     def __init__(self, path: str, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self._path, self._config = path, config
+        super().__init__(path, config)
         text = config.get("text_config")
         text = text if isinstance(text, dict) else config  # of older folders
         family = config["model_type"]
@@ -82,7 +76,6 @@ class QwenImageEncoder:
             raise _odd("deepstack_visual_indexes", list(own.stacked), f"at most {layers} long")
         self._preprocessing = Preprocessing.read(path, _DEFAULTS)
         self._fewest, self._most = self._bounds()
-        self._tower: QwenTower | None = None
         sizes = f"{self._fewest}-{self._most}"
         self.key = f"{family} {own} {self.axes} {sizes} {self._preprocessing.key}"
         self.written = _written(config, tokenizer)
@@ -161,16 +154,15 @@ class QwenImageEncoder:
         longest = int(math.sqrt(self._most * _LONGEST)) // self._side * self._side
         return {"tokens": int(max(most)) + _AROUND, "width": longest, "height": longest}
 
+    def _new_tower(self) -> QwenTower:
+        return QwenTower(self._options)
+
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
         own = self._options
         width, height = self._resized(pixels.width, pixels.height)
         image = yield from self._preprocessing.steps(pixels, height, width)
-        tower = self._tower
-        if tower is None:
-            tower = QwenTower(own)
-            yield from load_steps(tower, self._path, self._config, _PLACES)
-            self._tower = tower
+        tower = yield from self._read_tower()
         grid = height // own.patch, width // own.patch
         return (yield from tower.steps(patches_of(image, own.patch), grid))
 
