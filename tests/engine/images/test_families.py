@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from driver import delivered
 from PIL import Image
-from support import tiny_vision_models
+from seeing import begun, images_of, refused, said
 from support.async_calls import begin
 from support.library import StatusError
-from support.paths import ROOT
 from support.signatures import (
     ECANCELED,
     EFORMAT,
@@ -26,109 +25,8 @@ from support.signatures import (
     OVERFLOW_ROLL,
 )
 
-RECORDED = ROOT / "tests/fixtures/images"
 COUNT = 8
-ODD = (0, -1, 3, 1 << 40, 2.5, True, None, "x", [], {"longest_edge": 1}, [1, "x", None])
 STRIDE = 7  # tokens of the vocabulary whose logits are recorded
-
-
-@pytest.fixture(scope="module", params=list(tiny_vision_models.FAMILIES))
-def family(request):
-    return tiny_vision_models.FAMILIES[request.param]
-
-
-@pytest.fixture(scope="module")
-def recorded(family):
-    return dict(np.load(RECORDED / f"{family.name}.npz"))
-
-
-@pytest.fixture(scope="module")
-def seer(lib, tmp_path_factory, family):
-    model = lib.load(tiny_vision_models.make(tmp_path_factory.mktemp("vision"), family.name))
-    yield model
-    lib.free_model(model)
-
-
-@pytest.fixture
-def folder(tmp_path, family):
-    """A folder of a test's own."""
-    return tiny_vision_models.make(tmp_path / "vision", family.name)
-
-
-@pytest.fixture
-def media(lib):
-    """Opens images of arrays (H, W, C)."""
-    opened = []
-
-    def media(array):
-        height, width, channels = array.shape
-        out = c_int32()
-        data = np.ascontiguousarray(array).ctypes.data
-        call = lib.c.cow_mlx_media_from_pixels
-        lib.check(call(data, width, height, channels, width * channels, byref(out)))
-        opened.append(out.value)
-        return out.value
-
-    yield media
-    for handle in opened:
-        lib.c.cow_mlx_media_free(handle)
-
-
-def said(*parts):
-    """A message of a user, of texts and handles of images."""
-    content = [
-        {"type": "text", "text": part}
-        if isinstance(part, str)
-        else {"type": "image", "media": part}
-        for part in parts
-    ]
-    return [{"role": "user", "content": content}]
-
-
-def images_of(tokens):
-    """The runs of positions of images in a prompt, each a list of ids."""
-    found, last = [], 0
-    for token in tokens:
-        if token < 0:
-            if last != token + 1 or not found:
-                found.append([])
-            found[-1].append(token)
-        last = token
-    return found
-
-
-def logits(lib, context):
-    return np.array(lib.logits(context))
-
-
-def begun(lib, context, tokens, **params):
-    lib.begin(context, tokens, max_tokens=0, **params)
-    return logits(lib, context)
-
-
-def refused(status, call, *arguments, **options):
-    with pytest.raises(StatusError) as error:
-        call(*arguments, **options)
-    assert error.value.status == status, error.value
-    return error.value.message
-
-
-@pytest.fixture
-def prompt(lib, seer, media, recorded):
-    """The recorded prompt, with hosts' ids in the places of images."""
-    return prompt_of(lib, seer, media, recorded)
-
-
-def prompt_of(lib, model, media, recorded):
-    images = [
-        images_of(lib.chat_prompt(model, said(media(recorded[name]))))[0]
-        for name in ("first", "second")
-    ]
-    prompt = []
-    for token in recorded["prompt"].tolist():
-        prompt += images[-1 - token] if token < 0 else [token]
-    assert len(prompt) == len(recorded["tokens"])
-    return prompt
 
 
 def test_logits_are_those_of_transformers(lib, seer, open_context, prompt, recorded):
@@ -454,78 +352,3 @@ def test_a_freed_image_lives_as_long_as_its_prompt(lib, seer, open_context, reco
     context = open_context(seer)
     lib.begin(context, tokens, max_tokens=0)
     assert lib.tokens(context) == tokens
-
-
-def test_preprocessing_is_read_from_either_file(lib, folder, open_context, media, recorded):
-    """In folders of transformers 5, ``processor_config.json`` has it."""
-    whole = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "processor_config.json").write_text(json.dumps({"image_processor": whole}))
-    (folder / "preprocessor_config.json").write_text(json.dumps({"resample": 17}))
-    model = lib.load(folder)
-    found = begun(lib, open_context(model), prompt_of(lib, model, media, recorded))
-    np.testing.assert_allclose(found, recorded["last"], rtol=2e-3, atol=2e-3)
-    lib.free_model(model)
-
-
-def test_folders_that_do_not_fit_are_text_models(lib, folder, family):
-    config = json.loads((folder / "config.json").read_text())
-    part, key, value = family.odd
-    config[part][key] = value
-    (folder / "config.json").write_text(json.dumps(config))
-    model = lib.load(folder)
-    info = lib.info(model)["images"]
-    assert part in info["why_not"]
-    message = refused(EUNSUPPORTED, lib.chat_prompt, model, said(1))
-    assert "text only" in message
-    lib.free_model(model)
-
-
-def test_odd_settings_are_errors_with_names(lib, folder, open_context, media, recorded):
-    """Any value of a setting: images are refused, by name, or are seen; nothing else happens."""
-    image = media(recorded["first"])
-    files = {name: folder / f"{name}.json" for name in ("config", "preprocessor_config")}
-    texts = {name: json.loads(path.read_text()) for name, path in files.items()}
-    own = [key for key in texts["config"] if isinstance(texts["config"][key], int | float)]
-    texts_own = "vocab_size", "max_position_embeddings"  # too small, and prompts have no place
-    places = [("config", key) for key in own if key not in texts_own]
-    places += [("preprocessor_config", key) for key in texts["preprocessor_config"]]
-    places += [("vision_config", key) for key in texts["config"]["vision_config"]]
-    for place, key in places:
-        for odd in ODD:
-            name = "config" if place == "vision_config" else place
-            changed = json.loads(json.dumps(texts[name]))
-            (changed[place] if place == "vision_config" else changed)[key] = odd
-            files[name].write_text(json.dumps(changed))
-            try:
-                model = lib.load(folder)
-            except StatusError as error:
-                assert error.status in (EFORMAT, EUNSUPPORTED), (place, key, odd, error.message)
-                continue
-            finally:
-                files[name].write_text(json.dumps(texts[name]))
-            why = lib.info(model)["images"]["why_not"]
-            if why is None:
-                try:
-                    tokens = lib.chat_prompt(model, said(image))
-                    lib.begin(open_context(model), tokens, max_tokens=0)
-                except StatusError as error:
-                    other = error.status == EINVAL and "chat template" in error.message
-                    known = error.status in (EFORMAT, EUNSUPPORTED) or other
-                    assert known, (place, key, odd, error.message)
-            lib.free_model(model)
-
-
-def test_damaged_towers_are_errors_of_the_call(lib, folder, family, open_context, media, recorded):
-    from safetensors.numpy import load_file, save_file
-
-    tensors = load_file(folder / "model.safetensors")
-    tensors[family.damaged] = tensors[family.damaged][:-1]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    model = lib.load(folder)
-    context = open_context(model)
-    tokens = lib.chat_prompt(model, said(media(recorded["first"])))
-    with pytest.raises(StatusError) as error:
-        lib.begin(context, tokens)
-    assert family.damaged.split(".")[-2] in error.value.message
-    lib.begin(context, [1, 2, 3], max_tokens=1)
-    lib.free_model(model)
