@@ -17,34 +17,6 @@ static const char* ENDLESS_SCHEMA =
     "\"minimum\": 0, \"maximum\": 99}, \"kind\": {\"enum\": [\"cat\", \"dog\", \"cow\"]}}, "
     "\"required\": [\"name\", \"age\", \"kind\"], \"additionalProperties\": false}}";
 
-typedef struct result {
-  double first;
-  double rest;
-  int32_t tokens[MAX_TOKENS];
-  size_t count;
-} result;
-
-static void loop_next(cow_mlx_context context, const task* asked,
-                      const cow_mlx_generation_params* params, result* out) {
-  char text[256];
-  size_t length;
-  cow_mlx_piece piece = {.struct_size = sizeof piece};
-  cow_mlx_status status;
-  double begun = now();
-  double first = 0;
-  double last = 0;
-  check(cow_mlx_context_begin(context, asked->prompt, asked->count, params));
-  while ((status = cow_mlx_context_next(context, text, sizeof text, &length, &piece)) ==
-         COW_MLX_OK) {
-    last = now();
-    if (out->count == 0) first = last;
-    out->tokens[out->count++] = piece.token;
-  }
-  if (status != COW_MLX_DONE) check(status);
-  out->first = first - begun;
-  out->rest = last - first;
-}
-
 static bool on_text(const char* text, size_t length, void* user_data) {
   (void)text;
   *(size_t*)user_data += length;
@@ -53,8 +25,9 @@ static bool on_text(const char* text, size_t length, void* user_data) {
 
 /* A token may come without text, so the first one's time is the library's. */
 static void generate(cow_mlx_context context, const task* asked,
-                     const cow_mlx_generation_params* params, result* out) {
+                     const cow_mlx_generation_params* params, generated* out) {
   size_t bytes = 0;
+  out->count = 0;
   cow_mlx_stats stats = {.struct_size = sizeof stats};
   double begun = now();
   check(cow_mlx_context_generate(context, asked->prompt, asked->count, params, on_text, &bytes,
@@ -67,8 +40,7 @@ static bool is(const task* asked, const char* kind) { return strcmp(asked->kind,
 
 static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own,
                    const task* asked) {
-  static result out;
-  out.count = 0;
+  static generated out;
   cow_mlx_generation_params params = greedy(asked->max_tokens);
   if (is(asked, "lookup") || is(asked, "draft")) params.draft_tokens = 4;
   if (is(asked, "draft")) params.draft = draft;
@@ -85,13 +57,11 @@ static void answer(cow_mlx_model model, cow_mlx_model draft, cow_mlx_context own
   if (is(asked, "callback")) {
     generate(context, asked, &params, &out);
   } else {
-    loop_next(context, asked, &params, &out);
+    generate_tokens(context, asked->prompt, asked->count, &params, now(), &out);
   }
   spent = processor_time() - spent;
   if (context != own) check(cow_mlx_context_free(context));
-  printf("%.9f %.9f %.9f", out.first, out.rest, spent);
-  for (size_t i = 0; i < out.count; i++) printf(" %d", out.tokens[i]);
-  printf("\n");
+  print_generated(&out, spent);
   fflush(stdout);
 }
 

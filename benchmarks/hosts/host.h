@@ -41,6 +41,42 @@ static inline cow_mlx_generation_params greedy(size_t max_tokens) {
   return params;
 }
 
+/* A generation: seconds to its first token, and from there to the last; and its tokens. */
+typedef struct generated {
+  double first, rest;
+  int32_t tokens[MAX_TOKENS];
+  size_t count;
+} generated;
+
+/* Generate behind a prompt. The time to the first token is since `begun`. */
+static inline void generate_tokens(cow_mlx_context context, const int32_t* prompt, size_t length,
+                                   const cow_mlx_generation_params* params, double begun,
+                                   generated* out) {
+  char text[256];
+  size_t written;
+  cow_mlx_piece piece = {.struct_size = sizeof piece};
+  cow_mlx_status status;
+  double first = 0, last = 0;
+  out->count = 0;
+  check(cow_mlx_context_begin(context, prompt, length, params));
+  while ((status = cow_mlx_context_next(context, text, sizeof text, &written, &piece)) ==
+         COW_MLX_OK) {
+    last = now();
+    if (out->count == 0) first = last;
+    out->tokens[out->count++] = piece.token;
+  }
+  if (status != COW_MLX_DONE) check(status);
+  out->first = first - begun;
+  out->rest = last - first;
+}
+
+/* Print "FIRST REST CPU TOKEN...". */
+static inline void print_generated(const generated* own, double spent) {
+  printf("%.9f %.9f %.9f", own->first, own->rest, spent);
+  for (size_t i = 0; i < own->count; i++) printf(" %d", own->tokens[i]);
+  printf("\n");
+}
+
 /* Generate behind a prompt; returns the number of tokens, and when they came in `times`. */
 static inline size_t decode(cow_mlx_context context, const int32_t* prompt, size_t length,
                             const cow_mlx_generation_params* params, double* times) {

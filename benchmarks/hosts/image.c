@@ -9,13 +9,7 @@
 #include "host.h"
 #include "picture.h"
 
-typedef struct result {
-  double first, rest;
-  int32_t tokens[MAX_TOKENS];
-  size_t count;
-} result;
-
-static void show(cow_mlx_model model, cow_mlx_context context, const task* asked, result* out) {
+static void show(cow_mlx_model model, cow_mlx_context context, const task* asked, generated* out) {
   static int32_t prompt[MAX_TOKENS];
   unsigned char* pixels = drawn(asked);
   int32_t width = asked->prompt[WIDTH], height = asked->prompt[HEIGHT];
@@ -29,22 +23,7 @@ static void show(cow_mlx_model model, cow_mlx_context context, const task* asked
   check(cow_mlx_model_chat_prompt(model, messages, COW_MLX_NUL, NULL, prompt, MAX_TOKENS, &length));
   cow_mlx_generation_params params = greedy(asked->max_tokens);
   check(cow_mlx_context_reset(context));
-  check(cow_mlx_context_begin(context, prompt, length, &params));
-  char text[256];
-  size_t written;
-  cow_mlx_piece piece = {.struct_size = sizeof piece};
-  cow_mlx_status status;
-  double first = 0, last = 0;
-  out->count = 0;
-  while ((status = cow_mlx_context_next(context, text, sizeof text, &written, &piece)) ==
-         COW_MLX_OK) {
-    last = now();
-    if (out->count == 0) first = last;
-    out->tokens[out->count++] = piece.token;
-  }
-  if (status != COW_MLX_DONE) check(status);
-  out->first = first - begun;
-  out->rest = last - first;
+  generate_tokens(context, prompt, length, &params, begun, out);
   check(cow_mlx_media_free(media));
   free(pixels);
 }
@@ -66,7 +45,7 @@ static void* write_text(void* data) {
 }
 
 static void beside(cow_mlx_model model, cow_mlx_context context, const task* asked) {
-  static result shown;
+  static generated shown;
   static double gaps[MAX_TOKENS];
   gate at = {.lock = PTHREAD_MUTEX_INITIALIZER, .open = PTHREAD_COND_INITIALIZER, .missing = 2};
   static writing own;
@@ -85,7 +64,7 @@ static void beside(cow_mlx_model model, cow_mlx_context context, const task* ask
 
 int main(int argc, char** argv) {
   static task asked;
-  static result out;
+  static generated out;
   if (argc != 2) return 2;
   cow_mlx_model model = start(argv[1]);
   cow_mlx_context context = open_context(model, false);
@@ -97,9 +76,7 @@ int main(int argc, char** argv) {
     } else {
       double spent = processor_time();
       show(model, context, &asked, &out);
-      printf("%.9f %.9f %.9f", out.first, out.rest, processor_time() - spent);
-      for (size_t i = 0; i < out.count; i++) printf(" %d", out.tokens[i]);
-      printf("\n");
+      print_generated(&out, processor_time() - spent);
     }
     fflush(stdout);
   }
