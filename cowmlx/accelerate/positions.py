@@ -48,19 +48,19 @@ class Axes(NamedTuple):
 
 
 class _Shifts:
-    """Those of the rows of the call under way; None: places are positions."""
+    """The shifts of the rows in the current call; None: positions are places."""
 
     current: list[int] | None = None
 
 
 def shifts() -> list[int] | None:
-    """Return the shift of every row of the call under way; None: all are 0."""
+    """Return the shift of every row in the current call; None: all are 0."""
     return _Shifts.current
 
 
 @contextmanager
 def shifted(network: Module, by: list[int]) -> Iterator[None]:
-    """While a network is called, let positions of tokens be their places and a row's shift.
+    """Call a network in the block with positions that are places plus the shift of the row.
 
     Args:
         network: that is called.
@@ -77,7 +77,7 @@ def shifted(network: Module, by: list[int]) -> Iterator[None]:
 
 @contextmanager
 def placed(network: Module, positions: mx.array, axes: Axes) -> Iterator[None]:
-    """While a network is called with one row, let its tokens have positions on three axes.
+    """Call a network in the block, for one row, with positions on three axes.
 
     Fused layers must not take the call.
 
@@ -113,7 +113,7 @@ def require_axes(network: Module, axes: Axes) -> None:
 
 
 class _Shifted:
-    """Stands in for a rotary embedding: the same, at other positions."""
+    """Replaces a rotary embedding: the same rotation, at other positions."""
 
     def __init__(self, rope: Any, by: int | mx.array) -> None:
         self._rope = rope
@@ -147,7 +147,7 @@ class _Angles:
 
 
 class _Placed:
-    """Stands in for a rotary embedding: turns by positions on three axes."""
+    """Replaces a rotary embedding: turns by positions on three axes."""
 
     def __init__(self, rope: Any, angles: _Angles) -> None:
         self._rope = rope
@@ -170,7 +170,7 @@ class _Placed:
 
 @contextmanager
 def _instead(network: Module, made: Callable[[Any], Any]) -> Iterator[None]:
-    """Let others stand in for a network's rotary embeddings."""
+    """Replace a network's rotary embeddings in the block."""
     changed: list[tuple[Any, Any, Any]] = []
     try:
         for container, key in _places(network):

@@ -108,7 +108,7 @@ class Batch:
         self.rows.changed()
 
     def shift(self, row: Row, by: int) -> None:
-        """Let positions of a row's next tokens be their places and ``by``."""
+        """Set a row's shift: positions of its next tokens are their places plus ``by``."""
         row.shift = by
         self.rows.note_shifts()
 
@@ -195,7 +195,7 @@ class Rows:
         self.changed()
 
     def note_shifts(self) -> None:
-        """Note that rows, or their shifts, are others now."""
+        """Forget what was computed for earlier rows or shifts."""
         own = [row.shift for row in self.all]
         self.shifts = own if any(own) else None
 

@@ -386,7 +386,7 @@ class Sequence:
             return self._run(ids, layers, behind)
 
     def _shifted(self) -> AbstractContextManager[None]:
-        """While the network is called, let positions of text follow those of the tokens held."""
+        """Call the network in the block with positions that follow those of the tokens held."""
         return shifted(self._network, [self.shift]) if self.shift else nullcontext()
 
     def _run(self, ids: mx.array, layers: list[Any], behind: int = 0) -> mx.array:

@@ -180,7 +180,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _name_rotations(config: dict[str, Any]) -> None:
-    """Give what transformers 5 stores as ``rope_parameters`` the names of earlier years, too.
+    """Add the older names of the values that transformers 5 stores as ``rope_parameters``.
 
     Many of mlx-lm's networks know only these, and would rotate by their defaults.
     """

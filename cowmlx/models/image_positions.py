@@ -60,7 +60,7 @@ def positions_behind(tokens: list[int], chunk: list[int]) -> list[list[int]]:
 
 @contextmanager
 def placing(network: Any, tokens: list[int], chunk: list[int]) -> Iterator[None]:
-    """While a network is called with a chunk that has images, give it their positions.
+    """Call a network in the block, for a chunk with images, with their positions.
 
     And the features that a tower has for its first layers (Deepstack, arXiv 2406.04334).
 
@@ -79,7 +79,7 @@ def placing(network: Any, tokens: list[int], chunk: list[int]) -> Iterator[None]
 
 @contextmanager
 def _adding(chunk: list[int]) -> Iterator[None]:
-    """Let the first layers of a network add features of a chunk's images to their results."""
+    """Add features of a chunk's images to the results of a network's first layers, in the block."""
     features = _features(chunk)
     layers = _layers(chunk) if features else []
     changed = layers[: len(features)]
@@ -122,7 +122,7 @@ def _features(chunk: list[int]) -> list[mx.array]:
 
 
 class _Adding:
-    """Stands in for a layer: its result, and what is added to it."""
+    """Replaces a layer: adds features to its result."""
 
     def __init__(self, layer: Any, more: mx.array) -> None:
         self._layer = layer

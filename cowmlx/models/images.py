@@ -122,7 +122,7 @@ class Image:
 
 
 def _spread(rows: mx.array, layout: list[int]) -> mx.array:
-    """Return rows (N, D) of the positions without a token as rows of all positions."""
+    """Spread rows (N, D) of the positions without a token over all positions."""
     if len(layout) == rows.shape[0]:
         return rows
     places = list(accumulate((token < 0 for token in layout), initial=0))[:-1]

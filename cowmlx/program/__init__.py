@@ -182,7 +182,7 @@ def trace(
 
 
 def _rename(scope: Scope, name: str, results: Sequence[graph_values.Value]) -> None:
-    """Give a value with the name of a result another one."""
+    """Rename a value that has the name of a result."""
     other = scope.book.name(name)
     scope.rename(name, other)
     for value in results:

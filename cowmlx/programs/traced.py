@@ -245,7 +245,7 @@ class Traced:
         if is_derived:
             yield None
             with explained(self._form.steps):
-                # A loop where no row comes has no rounds.
+                # A loop that no row reaches has no rounds.
                 results, flags = self._trace(arrays, None, defaultdict(int, rounds.decisions))
             arrays.clear()
             return (yield from self._computed(results, list(flags.values()), list(flags)))

@@ -51,7 +51,7 @@ _START, _END, _WHOLE = "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"
 
 
 class _Joining(NamedTuple):
-    """What the projector is."""
+    """The sizes and parts of the projector."""
 
     factor: int  # patches of a side of the blocks that are joined to a row
     hidden: int

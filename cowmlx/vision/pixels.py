@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 1 << 26
 MAX_SIDE = (1 << 16) - 1
-"""Of an image that a model sees: longer ones would take much memory to resize."""
+"""The longest side of an image that a model takes: resizing needs memory by its length."""
 _PART = 1 << 22  # bytes that are hashed in a turn
 
 

@@ -61,7 +61,7 @@ _BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
 
 
 class _Projecting(NamedTuple):
-    """What the projector is."""
+    """The sizes and parts of the projector."""
 
     dims: int  # of a row
     merge: int  # patches of a side of the blocks that are merged to a row

@@ -33,7 +33,7 @@ class PixtralOptions(NamedTuple):
 
     @property
     def head(self) -> int:
-        """The numbers of a head."""
+        """The width of a head."""
         return self.dims // self.heads
 
 

@@ -81,7 +81,7 @@ class QwenImageEncoder(ImageEncoder[QwenTower]):
         self.written = _written(config, tokenizer)
 
     def _bounds(self) -> tuple[int, int]:
-        """Return the fewest and the most pixels of an image behind resizing."""
+        """Return the fewest and the most pixels of an image after resizing."""
         own, settings = self._options, self._preprocessing.settings
         named = {"patch_size": own.patch, "merge_size": own.merge}
         for name, value in {**named, "temporal_patch_size": own.frames}.items():
@@ -105,7 +105,7 @@ class QwenImageEncoder(ImageEncoder[QwenTower]):
 
     @property
     def _side(self) -> int:
-        """Pixels of a side that a position is made of."""
+        """Pixels along a side of a position."""
         return self._options.patch * self._options.merge
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ ODD = (
     *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
     *(TypeError, ValueError),
 )
-"""What reading of something raises that is not there, or of another type."""
+"""The exceptions of code that reads a value which is missing, or of another type."""
 
 
 class Walk:
