@@ -15,7 +15,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -124,8 +123,7 @@ def published_crates(packages: Path, home: Path) -> None:
     """Let cargo find the crates, as if their registry had them."""
     lines = ["[patch.crates-io]"]
     for path in sorted(packages.glob("*.crate")):
-        with tarfile.open(path) as archive:
-            archive.extractall(home, filter="data")
+        shutil.unpack_archive(path, home, "gztar")
         name = path.stem.rsplit("-", 1)[0]
         lines.append(f'{name} = {{ path = "{home / path.stem}" }}')
     (home / ".cargo").mkdir()

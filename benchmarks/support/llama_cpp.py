@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,8 +97,7 @@ def _unpack(folder: Path) -> None:
     command = [*pip, "--disable-pip-version-check", "--dest", str(folder), package]
     subprocess.run(command, check=True)
     (archive,) = folder.glob(f"llama_cpp_python-{VERSION}.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+    shutil.unpack_archive(archive, folder)
 
 
 def _build(source: Path, build: Path, amx: bool) -> None:

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,8 +138,7 @@ def published(dist: Path, user: dict[str, str], scratch: Path, registry: str) ->
     home = Path(user["HOME"])
     lines = ["[patch.crates-io]"]
     for path in sorted(dist.glob("*.crate")):
-        with tarfile.open(path) as archive:
-            archive.extractall(home, filter="data")
+        shutil.unpack_archive(path, home, "gztar")
         name = path.stem.rsplit("-", 1)[0]
         lines.append(f'{name} = {{ path = "{home / path.stem}" }}')
     (home / ".cargo/config.toml").write_text("\n".join([*lines, ""]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tarfile
 import tomllib
 from pathlib import Path
 
@@ -30,8 +29,7 @@ def crates(cargo, tmp_path_factory) -> dict[str, Path]:
     assert done.returncode == 0, done.stderr
     found = {}
     for name in done.stdout.split():
-        with tarfile.open(folder / name) as archive:
-            archive.extractall(folder, filter="data")
+        shutil.unpack_archive(folder / name, folder, "gztar")
         found[name.rsplit("-", 1)[0]] = folder / name.removesuffix(".crate")
     return found
 
