@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,9 @@ def _unpack(folder: Path) -> None:
     command = [*pip, "--disable-pip-version-check", "--dest", str(folder), package]
     subprocess.run(command, check=True)
     (archive,) = folder.glob(f"llama_cpp_python-{VERSION}.tar.gz")
-    shutil.unpack_archive(archive, folder)
+    with tarfile.open(archive) as packed:
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later
+        packed.extractall(folder)
 
 
 def _build(source: Path, build: Path, amx: bool) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from published import made
+from support.archives import extract
 from support.code_blocks import Block, blocks_of
 from support.compiler import require, run
 from support.outside import UNREACHABLE, needs
@@ -138,7 +139,7 @@ def published(dist: Path, user: dict[str, str], scratch: Path, registry: str) ->
     home = Path(user["HOME"])
     lines = ["[patch.crates-io]"]
     for path in sorted(dist.glob("*.crate")):
-        shutil.unpack_archive(path, home, "gztar")
+        extract(path, home)
         name = path.stem.rsplit("-", 1)[0]
         lines.append(f'{name} = {{ path = "{home / path.stem}" }}')
     (home / ".cargo/config.toml").write_text("\n".join([*lines, ""]))

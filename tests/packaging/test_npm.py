@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from published import made
+from support.archives import extract
 from support.compiler import require, run
 from support.paths import LIBRARY
 
@@ -119,7 +120,7 @@ def test_the_library_s_package_is_the_bundle(dist):
 def test_another_platform_is_told_what_to_do(dist, tmp_path):
     """As on one for which there is no package: the binding alone, and nothing beside it."""
     [path] = dist.glob("cowmlx-1*.tgz")
-    shutil.unpack_archive(path, tmp_path, "gztar")
+    extract(path, tmp_path)
     (tmp_path / "node_modules/koffi").mkdir(parents=True)  # in place of the real one
     (tmp_path / "node_modules/koffi/index.js").write_text("module.exports = {};\n")
     script = 'import("./package/lib/native.js").then((m) => console.log(m.bundledLibrary()))'

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.archives import extract
 from support.code_blocks import blocks_of
 from support.compiler import require, run
 from support.paths import CALF, LIBRARY, ROOT
@@ -29,7 +30,7 @@ def crates(cargo, tmp_path_factory) -> dict[str, Path]:
     assert done.returncode == 0, done.stderr
     found = {}
     for name in done.stdout.split():
-        shutil.unpack_archive(folder / name, folder, "gztar")
+        extract(folder / name, folder)
         found[name.rsplit("-", 1)[0]] = folder / name.removesuffix(".crate")
     return found
 
