@@ -36,7 +36,7 @@ cdef class HeldArray:
 
     @property
     def shape(self):
-        return tuple([self.parts.shape[i] for i in range(self.parts.rank)])
+        return tuple(to_list(self.parts.shape, self.parts.rank))
 
     cdef void look(self) noexcept:
         """Read the array again: another holder may have given it another value."""
@@ -185,8 +185,7 @@ cdef class HostArrays:
 
 
 cdef list to_handles(cow_handles handles):
-    cdef size_t i
-    return [handles.data[i] for i in range(handles.count)]
+    return to_list(handles.data, handles.count)
 
 
 cdef int put_arrays(cow_arrays_out out, list handles) except -1:
@@ -235,7 +234,7 @@ cdef list to_results(cow_results results):
     wanted = []
     for i in range(results.count):
         result = &results.data[i]
-        shape = tuple([result.shape[d] for d in range(result.rank)])
+        shape = tuple(to_list(result.shape, result.rank))
         wanted.append((result.dtype, shape) if result.is_host else None)
     return wanted
 

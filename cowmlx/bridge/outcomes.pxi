@@ -271,7 +271,7 @@ cdef class HostCall:
         cdef cow_batch* batch = self.r.batch
         handles = None
         if batch.given:
-            handles = [batch.arrays[i] for i in range(batch.count)]
+            handles = to_list(batch.arrays, batch.count)
         self.r.batch = NULL
         free(batch.arrays)
         free(batch)

@@ -23,9 +23,27 @@ cdef str to_string(const char* text, str name):
     return to_text(cow_text(raw, len(raw)), name)
 
 
-cdef list to_tokens(cow_tokens tokens):
+ctypedef fused number:
+    int32_t
+    int64_t
+    float
+
+
+cdef list to_list(const number* items, size_t count):
+    """The numbers as objects.
+
+    As in all lists here, there are places for all items first: where a list cannot grow, the list
+    comprehensions of Cython 3.3 release an item twice.
+    """
     cdef size_t i
-    return [tokens.data[i] for i in range(tokens.count)]
+    cdef list made = [None] * count
+    for i in range(count):
+        made[i] = items[i]
+    return made
+
+
+cdef list to_tokens(cow_tokens tokens):
+    return to_list(tokens.data, tokens.count)
 
 
 # A larger count is taken for a mistake.
@@ -51,7 +69,10 @@ cdef list to_strings(const char* const* items, size_t count, str name, str count
             raise InvalidArgument(
                 f"{name}[{i}] is NULL", reason="null_argument", argument=f"{name}[{i}]"
             )
-    return [to_string(items[i], f"{name}[{i}]") for i in range(count)]
+    cdef list made = [None] * count
+    for i in range(count):
+        made[i] = to_string(items[i], f"{name}[{i}]")
+    return made
 
 
 cdef list to_given_strings(const char* const* items, size_t count, str name, str count_name):
@@ -60,21 +81,18 @@ cdef list to_given_strings(const char* const* items, size_t count, str name, str
 
 
 cdef list to_ints(const int32_t* items, size_t count, str name, str count_name):
-    cdef size_t i
     check_items(items, count, name, count_name)
-    return [items[i] for i in range(count)]
+    return to_list(items, count)
 
 
 cdef list to_longs(const int64_t* items, size_t count, str name, str count_name):
-    cdef size_t i
     check_items(items, count, name, count_name)
-    return [items[i] for i in range(count)]
+    return to_list(items, count)
 
 
 cdef list to_floats(const float* items, size_t count, str name, str count_name):
-    cdef size_t i
     check_items(items, count, name, count_name)
-    return [items[i] for i in range(count)]
+    return to_list(items, count)
 
 
 cdef list to_texts(cow_texts all):

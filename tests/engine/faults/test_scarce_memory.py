@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import os
+import sys
 from ctypes import c_char, c_float, c_int32
+from pathlib import Path
 
 import pytest
 from driver import KV, prompt
 from support.callbacks import StatusError
+from support.compiler import compile_c, run
 from support.outputs import Buffer
+from support.paths import ROOT
 from support.signatures import EBUFFER
 
 from cowmlx import failures
@@ -16,6 +21,8 @@ from cowmlx.errors import Shortage
 from cowmlx.generation.outlet import Outlet
 from cowmlx.scheduling.lane import Lane
 from cowmlx.scheduling.scheduler import Scheduler
+
+HERE = Path(__file__).parent
 
 
 def once(monkeypatch, owner, name, error=MemoryError):
@@ -113,3 +120,14 @@ def test_an_error_is_kept_without_memory(monkeypatch):
 
     monkeypatch.setattr(failures, "translate", scarce)
     assert isinstance(failures.kept(RuntimeError("any")), Shortage)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+def test_lists_of_numbers_that_cannot_grow(folder, tmp_path):
+    """A number that finds no place in its list is released once."""
+    refusing = compile_c([HERE / "refusing.c"], tmp_path / "refusing.so", "-shared", "-fPIC")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "LD_PRELOAD": str(refusing)}
+    host = HERE.parent / "hosts/refused_lists.py"
+    done = run([sys.executable, host, refusing, folder("calf")], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0

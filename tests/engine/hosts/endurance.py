@@ -243,7 +243,7 @@ def main(
     if group is not None:
         groups.enter(group)
     lib.start()
-    tasks, chats = soak.prepare(seed, paths[0], paths[1:], most=70)
+    tasks, chats = soak.prepare(seed, paths[0], paths[1:])
     lib_model.append(chats[0].model)
     expected = without_refusals(chats[0].model, paths)
     at_risk = AtRisk(random.Random(seed + 1))

@@ -26,6 +26,7 @@ from support.scoring import prompt_logprobs
 from support.signatures import DONE, ECANCELED, EHANDLE, ESTATE, ETIMEDOUT, EUNSUPPORTED, OK
 
 THREADS, ATTEMPTS = 8, 3
+LONG = 300  # tokens of the longest prompts; those of 256 go to the disk
 FOREVER = 2**32 - 1
 QUESTIONS = ["Tell me a story about a fox.", "What is a mouse?"]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rio", "Rome"]}}, "required": ["city"]}
@@ -434,16 +435,16 @@ class Worker:
         assert lib.detokenize(model, lib.tokenize(model, text)) == text
 
 
-def prepare(seed: int, calf: str, others: list[str], most: int) -> tuple[list[Task], list[Chat]]:
-    """Compute what tasks give alone; prompts have ``most`` tokens, and 256 go to the disk."""
-    model, long = lib.load(calf), TEXTS[1] * (most // 5)
+def prepare(seed: int, calf: str, others: list[str]) -> tuple[list[Task], list[Chat]]:
+    """Compute what tasks give alone."""
+    model, long = lib.load(calf), TEXTS[1] * (LONG // 5)
     prompts = [(model, lib.tokenize(model, text, flags=1)) for text in (*TEXTS, long)]
     chats = [answered(model, question) for question in QUESTIONS]
     chats += answered_with_tools(model)
     draw = random.Random(seed)
     for path in others:
         other = lib.load(path)
-        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, most)]
+        prompts += [(other, [draw.randrange(10, 250) for _ in range(n)]) for n in (3, 20, LONG)]
     return [task for where, prompt in prompts for task in tasks_of(where, prompt)], chats
 
 
@@ -461,7 +462,7 @@ def tasks_of(model: int, prompt: list[int]) -> Iterator[Task]:
 def main(seconds: float, seed: int, folder: Path, calf: str, others: list[str]) -> None:
     """Let all threads work until the time is over."""
     lib.start(prompt_cache_dir=str(folder / "prompts"), prompt_cache_bytes=1 << 22)
-    tasks, chats = prepare(seed, calf, others, most=300)
+    tasks, chats = prepare(seed, calf, others)
     at_risk, over = AtRisk(random.Random(seed + 1)), threading.Event()
     workers = [Worker(number, seed, folder, tasks, chats, at_risk) for number in range(THREADS)]
     failures: list[str] = []
