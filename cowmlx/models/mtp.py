@@ -15,8 +15,7 @@ from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import RMSNorm
 
 from cowmlx.errors import Unsupported
-from cowmlx.folders import weights
-from cowmlx.models import quantization
+from cowmlx.folders import quantization, weights
 from cowmlx.networks import light_route
 
 TYPE_CHECKING = False

@@ -6,9 +6,9 @@ import types
 import typing
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.folders import weights
+from cowmlx.folders import quantization, weights
 from cowmlx.folders.config import invalid_config, mismatch
-from cowmlx.models import quantization, ranking
+from cowmlx.models import ranking
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False

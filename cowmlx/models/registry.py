@@ -9,14 +9,13 @@ from cowmlx import failures
 from cowmlx.accelerate.device import note_sources, prepare_for_device
 from cowmlx.errors import CowMlxError, DeviceMissing, OutOfMemory, Unsupported, details_of
 from cowmlx.folders import config as config_files
-from cowmlx.folders import places, weights
+from cowmlx.folders import places, quantization, weights
 from cowmlx.generated import constants, status
 from cowmlx.models import (
     adapters,
     chat_format,
     full_route,
     network,
-    quantization,
     quantizing,
 )
 from cowmlx.models.model import Model

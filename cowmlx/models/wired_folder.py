@@ -6,8 +6,8 @@ import re
 
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
 from cowmlx.folders import config as config_files
-from cowmlx.folders import weights
-from cowmlx.models import network, quantization
+from cowmlx.folders import quantization, weights
+from cowmlx.models import network
 from cowmlx.networks import architectures, blocks
 from cowmlx.networks.architectures import xlstm
 from cowmlx.networks.wiring.declaration import BlockSpec, Wiring

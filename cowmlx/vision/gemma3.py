@@ -79,7 +79,10 @@ class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
         count = config.get("mm_tokens_per_image", 256)
         side = math.isqrt(count) if isinstance(count, int) and count > 0 else 0
         if not isinstance(dims, int) or not side or side**2 != count or self._options.side % side:
-            raise Unsupported(f"config.json: mm_tokens_per_image is {count!r}, which does not fit")
+            raise Unsupported(
+                f"config.json: mm_tokens_per_image is {count!r}, no square whose side divides the "
+                f"{self._options.side} patches of a side in vision_config"
+            )
         self._dims, self._side = dims, side
         self._preprocessing = Preprocessing.read(path)
         size, own = self._preprocessing.settings.get("size"), self._options.image

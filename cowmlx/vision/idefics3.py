@@ -99,10 +99,11 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
     def _check(self) -> None:
         tile, patch, factor = self._tile, self._options.patch, self._factor
         side = tile // patch
-        if not is_size(factor) or tile % patch or side % factor or side**2 > _MOST_PATCHES:
+        if not is_size(factor) or not side or side % factor or side**2 > _MOST_PATCHES:
             raise Unsupported(
-                f"{FILE}: max_image_size is {tile} pixels, which vision_config's patches of "
-                f"{patch}, joined by a scale_factor of {factor!r}, do not divide"
+                f"{FILE}: max_image_size is {tile} pixels, {side} of vision_config's patches of "
+                f"{patch}: scale_factor, {factor!r}, must divide it, and a tile can have at most "
+                f"{_MOST_PATCHES} patches"
             )
         rows = math.ceil(self._longest / tile) ** 2 * (side // factor) ** 2
         if rows > _MOST_ROWS:
@@ -175,7 +176,7 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
         """Return the rows of an image."""
         tower = yield from self._read_tower()
         side = self._tile // self._options.patch
-        positions = tower.tower.position_embedding[mx.array(_places(side, self._options.side))]
+        positions = tower.tower.positions[mx.array(_places(side, self._options.side))]
         made = []
         for tile in (yield from self._tiles(pixels)):
             patches = patches_of(self._preprocessing.normalized(tile), self._options.patch)

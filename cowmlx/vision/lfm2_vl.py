@@ -102,7 +102,8 @@ class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
         super().__init__(path, config)
         self._options = _options(config["vision_config"])
         self._joining = _joining(config)
-        self._preprocessing = Preprocessing.read(path)
+        # Published folders say do_resize false; transformers resizes all the same.
+        self._preprocessing = Preprocessing.read(path, resizes=True)
         self._tiling = Tiling.read(
             self._preprocessing.settings, self._options.patch, self._joining.factor
         )
@@ -173,7 +174,7 @@ class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
         tower = yield from self._read_tower()
         made = []
         patch, known = self._options.patch, self._options.side
-        table = tower.tower.position_embedding.reshape(known, known, -1)
+        table = tower.tower.positions.reshape(known, known, -1)
         for tile in (yield from self._tiles(pixels)):
             grid = tile.shape[0] // patch, tile.shape[1] // patch
             patches = patches_of(self._preprocessing.normalized(tile), patch)

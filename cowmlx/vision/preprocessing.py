@@ -53,15 +53,26 @@ class Preprocessing:
             raise _bad("rescale_factor or image_std")
 
     @classmethod
-    def read(cls, path: str, defaults: dict[str, Any] | None = None) -> Preprocessing:
-        """Read a folder's; ``defaults`` are for what its file does not say."""
+    def read(
+        cls, path: str, defaults: dict[str, Any] | None = None, *, resizes: bool = False
+    ) -> Preprocessing:
+        """Read a folder's.
+
+        Args:
+            path: the folder.
+            defaults: for what its file does not say, or has null for.
+            resizes: whether images are resized, whatever it says of that.
+        """
         whole = config_files.read_json(os.path.join(path, _WHOLE), optional=True)
         own = whole.get("image_processor")
         if isinstance(own, dict):
             settings = own
         else:
             settings = config_files.read_json(os.path.join(path, FILE), optional=True)
-        return cls({**(defaults or {}), **settings})
+        given = {key: value for key, value in settings.items() if value is not None}
+        if resizes:
+            given.pop("do_resize", None)
+        return cls({**(defaults or {}), **given})
 
     @property
     def key(self) -> str:
@@ -123,11 +134,14 @@ def plain(pixels: Pixels) -> mx.array:
 def patches_of(image: mx.array, size: int) -> mx.array:
     """Return the square patches of an image, or of a grid of rows, (H, W, C).
 
+    What is left over at the right and at the bottom is dropped.
+
     Returns:
-        (H W / size², size * size * C), from left to right and from top to bottom.
+        (N, size * size * C), from left to right and from top to bottom.
     """
     height, width, channels = image.shape
-    split = image.reshape(height // size, size, width // size, size, channels)
+    rows, columns = height // size, width // size
+    split = image[: rows * size, : columns * size].reshape(rows, size, columns, size, channels)
     return split.transpose(0, 2, 1, 3, 4).reshape(-1, size * size * channels)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
+from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import LayerNorm
 
@@ -94,11 +95,17 @@ class Siglip(Module):
 
     def __init__(self, options: SiglipOptions) -> None:
         super().__init__()
+        self._known = options.side**2
         pixels = options.channels * options.patch**2
         self.patch_embedding = Linear(pixels, options.dims)
-        self.position_embedding = mx.zeros((options.side**2, options.dims))
+        self.position_embedding = Embedding(self._known, options.dims)
         self.layers = [SiglipLayer(options) for _ in range(options.layers)]
         self.post_layernorm = LayerNorm(options.dims, options.eps)
+
+    @property
+    def positions(self) -> mx.array:
+        """The embeddings (side², D) of all positions that the tower was trained with, lazily."""
+        return self.position_embedding(mx.arange(self._known))
 
     def steps(
         self, patches: mx.array, positions: mx.array | None = None
@@ -109,7 +116,7 @@ class Siglip(Module):
             patches: (N, P).
             positions: their embeddings, (N, D); None: all that there are, in order.
         """
-        own = self.position_embedding if positions is None else positions
+        own = self.positions if positions is None else positions
         x = self.patch_embedding(patches) + own
         mx.eval(x)
         yield

@@ -6,7 +6,7 @@ import mlx.core as mx
 
 from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import Unsupported
-from cowmlx.folders import weights
+from cowmlx.folders import quantization, weights
 from cowmlx.generated import constants
 from cowmlx.vision.preprocessing import is_finite
 from cowmlx.vision.siglip import SiglipOptions
@@ -39,7 +39,7 @@ def vision_options(
     defaults |= {"intermediate_size": 3072, "patch_size": 16, "image_size": 224, **others}
     dims, layers, heads, mlp, patch, image = tower_sizes(config, kinds, defaults)
     eps = config.get("layer_norm_eps", 1e-6)
-    if dims % heads or image % patch or not is_rate(eps):
+    if dims % heads or image < patch or not is_rate(eps):
         raise Unsupported("config.json: the sizes of vision_config do not fit each other")
     kind = activation(config, "hidden_act", "gelu_pytorch_tanh")
     return SiglipOptions(dims, layers, heads, mlp, patch, image, eps, kind)
@@ -109,7 +109,7 @@ def siglip_places(prefix: str) -> dict[str, str]:
     """Return the names of SigLIP's weights behind a prefix, as :func:`load_steps` takes them."""
     return {
         f"{prefix}embeddings.patch_embedding.": "tower.patch_embedding.",
-        f"{prefix}embeddings.position_embedding.weight": "tower.position_embedding",
+        f"{prefix}embeddings.position_embedding.": "tower.position_embedding.",
         f"{prefix}encoder.layers.": "tower.layers.",
         f"{prefix}post_layernorm.": "tower.post_layernorm.",
         ".self_attn.": ".",
@@ -159,15 +159,9 @@ def _flat(array: mx.array) -> mx.array:
 
 
 def _quantize(tower: Module, found: dict[str, mx.array], config: dict[str, Any]) -> None:
-    from mlx.nn.layers.quantized import quantize
-
     settings = config.get("quantization")
     if not isinstance(settings, dict) or not any(name.endswith(".scales") for name in found):
         return
-    quantize(
-        tower,
-        int(settings.get("group_size", 64)),
-        int(settings.get("bits", 4)),
-        mode=settings.get("mode", "affine"),
-        class_predicate=lambda name, _: f"{name}.scales" in found,
-    )
+    # Settings of single layers have the files' names; the shapes of weights tell the same.
+    general = {key: settings[key] for key in ("group_size", "bits", "mode") if key in settings}
+    quantization.apply(tower, {"quantization": general}, found)

@@ -8,14 +8,13 @@ from . import DIMS, Family, Random, llama_config
 
 ROWS = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
 MARKS = ("<fake_token_around_image>", "<image>", "<global-img>", *ROWS, "<end_of_utterance>")
-PATCH, TILE, FACTOR = 4, 32, 2
+PATCH, FACTOR = 4, 2
+TILE = {"idefics3": 32, "smolvlm": 34}  # the latter is no multiple of a patch
 EYES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 EYES |= {"intermediate_size": 48, "patch_size": PATCH}
-IMAGE = {"idefics3": 24, "smolvlm": TILE}  # the side that the table of positions is for
+IMAGE = {"idefics3": 24, "smolvlm": 34}  # the side that the table of positions is for
 PREPROCESSING = {
     "do_image_splitting": True,
-    "size": {"longest_edge": 2 * TILE},
-    "max_image_size": {"longest_edge": TILE},
     "resample": 1,
     "image_mean": [0.5, 0.4, 0.6],
     "image_std": [0.5, 0.6, 0.4],
@@ -49,8 +48,12 @@ def _family(name: str, head: str) -> Family:
         soft="<image>",
         config=config,
         weights=weights,
-        preprocessing=PREPROCESSING,
-        odd=("vision_config", "patch_size", 5),
+        preprocessing={
+            **PREPROCESSING,
+            "size": {"longest_edge": 2 * TILE[name]},
+            "max_image_size": {"longest_edge": TILE[name]},
+        },
+        odd=("vision_config", "patch_size", 10),
         damaged="model.vision_model.post_layernorm.weight",
     )
 

@@ -14,6 +14,7 @@ LAYERS = ["conv", "full_attention", "conv"]
 EYES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 EYES |= {"intermediate_size": 48, "patch_size": PATCH, "num_patches": PLACES}
 PREPROCESSING = {
+    "do_resize": False,  # as published folders say, and transformers ignores
     "encoder_patch_size": PATCH,
     "downsample_factor": FACTOR,
     "do_image_splitting": True,
