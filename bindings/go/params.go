@@ -118,8 +118,8 @@ type ModelParams struct {
 	// one of COW_MLX_QUANTIZE_; default AFFINE
 	QuantizeMode QuantizedFormat
 	// bytes of images and of their embeddings that the model keeps for later prompts; those that
-	// were not used for longest are dropped, but for the last one and those of contexts; default
-	// 64 MiB
+	// were not used for longest are dropped, but for those of the last prompt and of contexts;
+	// default 64 MiB
 	MediaCache uint64
 }
 

@@ -200,7 +200,8 @@ class Generation(Handover):
             return None
         *history, last = self.prompt.held_tokens() or [-1]
         own = logits.array()
-        return self.host_logits.hold(self._inputs.allowed_behind(history, last, own), own)
+        wanted = self._inputs.allowed_behind(history, last, own)
+        return self.host_logits.hold(wanted, own, self._sequence.tokens)
 
     def finish_chunk(self) -> tuple[int, int, float | None]:
         """Wait for the chunk that is computing; see :meth:`Prompt.finish_chunk`."""
@@ -303,7 +304,9 @@ class Generation(Handover):
             self._inputs.count -= step.followed  # that sample is taken again
             logits = step.following.array()
             wanted = self._inputs.allowed_behind(self._before(step), token, logits)
-            return self.host_logits.hold(wanted, logits)
+            tokens = self._sequence.tokens
+            whole = tokens if step is self._held else [*tokens, token]
+            return self.host_logits.hold(wanted, logits, whole)
         return None
 
     def take_sample(self, sample: Sample) -> None:

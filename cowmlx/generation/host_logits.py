@@ -7,6 +7,7 @@ import math
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.models.images import host_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class HostLogits:
     def __init__(self, function: LogitsFunction | None) -> None:
         self._function = function
         self._held: tuple[SampleInput, mx.array] | None = None
+        self._tokens: list[int] = []
         self._question: LogitsQuestion | None = None
         self.refused = False
 
@@ -48,10 +50,17 @@ class HostLogits:
         """Whether the function has returned."""
         return self._question is not None and self._question.answer is not None
 
-    def hold(self, wanted: SampleInput, logits: mx.array) -> SampleInput | None:
-        """Hold a sample back, from logits (1, V); without a function, return it."""
+    def hold(self, wanted: SampleInput, logits: mx.array, tokens: list[int]) -> SampleInput | None:
+        """Hold a sample back; without a function, return it.
+
+        Args:
+            wanted: the sample.
+            logits: that it is taken from, (1, V).
+            tokens: all that come before it.
+        """
         if self._function is None:
             return wanted
+        self._tokens = host_ids(tokens)
         wanted.history = list(wanted.history)  # the sequence grows before the sample is taken
         self._held, self._question = (wanted, logits), None
         return None
@@ -65,9 +74,9 @@ class HostLogits:
         if self._question is not None:
             return
         assert self._held is not None and self._function is not None
-        wanted, logits = self._held
+        _, logits = self._held
         values: Any = memoryview(logits.astype(mx.float32).reshape(-1))  # type: ignore[arg-type]
-        self._question = self._function.question(wanted.whole, len(values))
+        self._question = self._function.question(self._tokens, len(values))
         self._question.values[:] = values
         ask(self._question)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from cowmlx.models.model import Model
 
+EMBEDDED = -1
+"""What hosts have in the place of a row."""
 _OUTSIDE = 1 << 32  # ids of rows are below minus this
 _PROBE = (1, 2, 3)
 _NEAR = 1e-3  # of the largest logit

@@ -19,7 +19,7 @@ import mlx.core as mx
 from cowmlx.errors import BadState, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.failures import forget_frames
 from cowmlx.generated.defaults import MODEL
-from cowmlx.models.embedded import EmbeddedRow
+from cowmlx.models.embedded import EMBEDDED, EmbeddedRow
 from cowmlx.vision.pixels import require_sides
 
 TYPE_CHECKING = False
@@ -82,13 +82,14 @@ class Image:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pixels and the embeddings."""
+        """Bytes of the embeddings, or of the pixels before these are computed."""
         parts = self._pixels, self.rows
         return sum(part.nbytes for part in parts if part is not None)
 
     def show(self, pixels: Pixels, layout: list[int]) -> None:
-        """Take the pixels, which a file does not name, and what the positions are."""
-        self._pixels, self._layout = pixels, layout
+        """Take what the positions are, and the pixels if they are still needed."""
+        self._pixels = pixels if self.rows is None else None
+        self._layout = layout
 
     def token_at(self, index: int) -> int:
         """Return the token that is looked up at a position; -1: it has a row."""
@@ -115,6 +116,7 @@ class Image:
                 next(self._steps)
         except StopIteration as stop:
             self.rows, self._steps = _spread(stop.value, self._layout), None
+            self._pixels = None
         except BaseException:
             self._steps = None  # from the beginning, if it is tried again
             raise
@@ -184,7 +186,7 @@ class ImageStore:
 
     Args:
         encoder: the image encoder of the model.
-        capacity: bytes of pixels and embeddings that are kept. The last image always is.
+        capacity: bytes of pixels and embeddings that are kept. Those of the last prompt always are.
     """
 
     def __init__(self, encoder: ImageEncoder[Any], capacity: int = MODEL["media_cache"]) -> None:
@@ -196,7 +198,7 @@ class ImageStore:
         self._next = -HOST_IDS[-1]
 
     def image_of(self, pixels: Pixels) -> Image:
-        """Return the image of pixels.
+        """Return the image of pixels, which is not kept yet.
 
         Raises:
             InvalidArgument: the model takes none of that size.
@@ -207,7 +209,6 @@ class ImageStore:
         grid = self.encoder.grid(pixels.width, pixels.height)
         image = self._known_as(self._key(pixels.hash, grid), len(layout), grid)
         image.show(pixels, layout)
-        self.keep(image)
         return image
 
     def image_of_hash(self, key: str, count: int) -> Image | None:
@@ -255,13 +256,14 @@ class ImageStore:
             self._next += count
         return image
 
-    def keep(self, image: Image) -> None:
-        """Note that an image is used, and give up those that were not used for longest."""
-        own = image.key, image.count
-        self._recent[own] = image
-        self._recent.move_to_end(own)
+    def keep(self, images: list[Image]) -> None:
+        """Note that a prompt has images, and give up others that were not used for longest."""
+        last = {(image.key, image.count): image for image in images}
+        for own, image in last.items():
+            self._recent[own] = image
+            self._recent.move_to_end(own)
         held = sum(each.nbytes for each in self._recent.values())
-        while held > self.capacity and len(self._recent) > 1:
+        while held > self.capacity and len(self._recent) > len(last):
             _, dropped = self._recent.popitem(last=False)
             held -= dropped.nbytes
 
@@ -384,6 +386,16 @@ def _run(tokens: list[int], at: int) -> list[int]:
                 break
             end += 1
     return tokens[at:end]
+
+
+def host_ids(tokens: list[int]) -> list[int]:
+    """Return tokens as hosts know them: images by their ids, rows of embeddings as -1."""
+    if min(tokens, default=0) >= 0:
+        return list(tokens)
+    return [
+        token.host_id if isinstance(token, ImagePosition) else max(token, EMBEDDED)
+        for token in tokens
+    ]
 
 
 def saved_images(tokens: list[int]) -> list[tuple[int, int, str]]:

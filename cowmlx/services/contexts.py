@@ -15,7 +15,7 @@ from cowmlx.generation.context import Context
 from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.params import OVERFLOWS, ContextParams
 from cowmlx.generation.waiters import BeginWaiter
-from cowmlx.models.images import ImagePosition, whole
+from cowmlx.models.images import host_ids, whole
 from cowmlx.services.transfers import ArraySaving, Transfer
 
 TYPE_CHECKING = False
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.models import Adapters, Models
     from cowmlx.services.runtime import Runtime
-
-
-EMBEDDED = -1
-"""The place of a row of embeddings among tokens, in calls."""
 
 
 class Contexts:
@@ -217,11 +213,7 @@ class Contexts:
 
     def context_tokens(self, handle: int) -> list[int]:
         """Return the tokens that a context holds."""
-        tokens = self.get(handle).tokens()
-        return [
-            token.host_id if isinstance(token, ImagePosition) else max(token, EMBEDDED)
-            for token in tokens
-        ]
+        return host_ids(self.get(handle).tokens())
 
     @keeps_call
     def context_trim_end(self, call: Call, handle: int, count: int) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument, Unsupported
-from cowmlx.models.embedded import Rows, require_table
+from cowmlx.models.embedded import EMBEDDED, Rows, require_table
 from cowmlx.models.images import ImageStore, with_positions
-from cowmlx.services.contexts import EMBEDDED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

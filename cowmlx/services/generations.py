@@ -13,7 +13,7 @@ from cowmlx.generation.waiters import (
     NextWaiter,
     PollWaiter,
 )
-from cowmlx.services.contexts import EMBEDDED
+from cowmlx.models.embedded import EMBEDDED
 from cowmlx.services.conversations import read_conversation
 from cowmlx.services.transfers import PromptTokenizing
 

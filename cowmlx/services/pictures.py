@@ -53,6 +53,7 @@ def taken(
         made.append(message)
     if not images:
         return messages, None
+    store.keep(images)
     ids = [list(range(image.first, image.first - image.count, -1)) for image in images]
     return made, Pictures(store.encoder.written, ids, images)
 

@@ -9,6 +9,7 @@ from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
 from cowmlx.generation.params import check_tokens
 from cowmlx.generation.scoring import Logits, LogProbs, States, Surprise, steps
 from cowmlx.models.embedding import hidden_states_of
+from cowmlx.models.images import HOST_IDS, ImageStore
 from cowmlx.services.transfers import Transfer
 
 TYPE_CHECKING = False
@@ -157,6 +158,8 @@ class Scores:
             ContextFull: they do not fit.
         """
         context = self._idle(handle, what)
+        if isinstance(context.model.images, ImageStore):
+            _refuse_images(tokens)
         check_tokens(tokens, context.model)
         whole, most = len(context.tokens()) + len(tokens), context.params.max_tokens
         if whole > most:
@@ -173,3 +176,14 @@ class Scores:
 
     def _run(self, call: Call, context: Context, work: Generator[None, None, Any]) -> None:
         self._runtime.scheduler.add(Scored(call, context, work))
+
+
+def _refuse_images(tokens: list[int]) -> None:
+    for position, token in enumerate(tokens):
+        if token in HOST_IDS:
+            raise InvalidArgument(
+                f"tokens[{position}] is {token}, a position of an image, and only text is scored; "
+                "begin with the prompt up to the last image, and score what follows it",
+                argument=f"tokens[{position}]",
+                value=token,
+            )

@@ -24,7 +24,8 @@ typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data
  * It gets the model's logits, before bias and penalties; a grammar counts for more. What it writes
  * must be numbers or -INFINITY, which forbids a token; one token must be left.
  *
- * @param tokens      all tokens of the context; -1 for a row of embeddings
+ * @param tokens      all tokens of the context; -1 for a row of embeddings, and for the position of
+ *                    an image its id in prompts
  * @param count       of them
  * @param logits      of every token of the vocabulary, to be changed in place
  * @param vocabulary  their number

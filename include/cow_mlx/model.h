@@ -73,7 +73,7 @@ typedef struct cow_mlx_model_params {
   int32_t quantize_group; /**< numbers that share a scale; 0: as quantize_mode has them */
   int32_t quantize_mode COW_MLX_ONE_OF(QUANTIZE); /**< one of COW_MLX_QUANTIZE_; default AFFINE */
   /** bytes of images and of their embeddings that the model keeps for later prompts; those that
-   * were not used for longest are dropped, but for the last one and those of contexts */
+   * were not used for longest are dropped, but for those of the last prompt and of contexts */
   uint64_t media_cache COW_MLX_DEFAULT(64 << 20);
 } cow_mlx_model_params;
 

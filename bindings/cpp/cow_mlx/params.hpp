@@ -102,8 +102,8 @@ struct ModelFields : protected cow_mlx_model_params {
   /** one of COW_MLX_QUANTIZE_; default AFFINE */
   using cow_mlx_model_params::quantize_mode;
   /** bytes of images and of their embeddings that the model keeps for later prompts; those that
-   *  were not used for longest are dropped, but for the last one and those of contexts; default
-   *  64 MiB */
+   *  were not used for longest are dropped, but for those of the last prompt and of contexts;
+   *  default 64 MiB */
   using cow_mlx_model_params::media_cache;
 
   ModelFields() { cow_mlx_model_params_init(this, sizeof(cow_mlx_model_params)); }

@@ -73,6 +73,25 @@ def test_own_rows_give_the_tokens_that_their_tokens_give(
     assert held == placed(START, places)
 
 
+@pytest.mark.parametrize("kind", [KV, RECURRENT, "calf"])
+def test_the_hosts_function_of_logits_gets_places_of_rows(
+    lib, tiny, open_context, arrays, table, kind
+):
+    given = []
+    rows = arrays.create(table(kind)[[START[at] for at in BETWEEN]])
+    tokens, callbacks = placed(START, BETWEEN), Callbacks()
+
+    def note(tokens, count, logits, vocabulary):
+        given.append(tokens[:count])
+
+    context = open_context(tiny(kind))
+    params = lib.params("generation", callbacks, max_tokens=3, logits_fn=note)
+    places = (c_int32 * len(tokens))(*tokens), len(tokens)
+    lib.check(lib.c.cow_mlx_context_begin_embeddings(context, *places, rows, params))
+    made = delivered(lib.drain(context))
+    assert given == [[*tokens, *made[:count]] for count in range(3)]
+
+
 @pytest.mark.parametrize("kind", [KV, RECURRENT, HYBRID])
 def test_rows_are_known_by_their_bytes(lib, tiny, open_context, arrays, table, kind):
     """Equal rows are reused, also from other contexts; equal places with other rows are not."""

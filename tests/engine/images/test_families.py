@@ -16,6 +16,7 @@ from PIL import Image
 from seeing import begun, images_of, refused, said
 from support.async_calls import begin
 from support.library import StatusError
+from support.scoring import prompt_logprobs
 from support.signatures import (
     ECANCELED,
     EFORMAT,
@@ -270,6 +271,43 @@ def test_a_model_keeps_images_within_its_cache(lib, seer, open_context, media, r
         assert "model_chat_prompt" in refused(EINVAL, lib.begin, context, first)
         assert lib.tokens(context) == second
     lib.free_model(model)
+
+
+def test_all_images_of_a_prompt_are_there_whatever_they_take(lib, seer, open_context, media):
+    model = lib.load(lib.info(seer)["path"], media_cache=1)
+    images = [media(np.full((20, 20, 3), at, np.uint8)) for at in range(5)]
+    tokens = lib.chat_prompt(model, said(*images, "a"))
+    context = open_context(model)
+    lib.begin(context, tokens, max_tokens=0)
+    assert lib.tokens(context) == tokens
+    assert lib.chat(context, said(*images[::-1], "a"), max_tokens=1).stats.prompt_tokens
+    lib.free_model(model)
+
+
+def test_the_hosts_function_of_logits_gets_the_ids_of_images(lib, seer, open_context, prompt):
+    given = []
+    context = open_context(seer)
+
+    def note(tokens, count, logits, vocabulary):
+        given.append(tokens[:count])
+
+    lib.begin(context, prompt, max_tokens=3, logits_fn=note)
+    tokens = delivered(lib.drain(context))
+    assert given == [[*prompt, *tokens[:count]] for count in range(3)]
+
+
+def test_text_behind_images_is_scored_and_images_are_not(lib, seer, open_context, prompt):
+    end = max(at for at, token in enumerate(prompt) if token < 0) + 1
+    context = open_context(seer, share_prefix=False)
+    lib.begin(context, prompt[:end], max_tokens=0)
+    before = np.array(lib.logits(context))
+    [[(_, found)], *_] = prompt_logprobs(lib, context, [*prompt[end:], 5])
+    expected = before - np.logaddexp.reduce(before)
+    assert found == pytest.approx(expected[[*prompt[end:], 5][0]], abs=1e-3)
+    message = refused(EINVAL, prompt_logprobs, lib, context, [5, *prompt])
+    at = 1 + next(at for at, token in enumerate(prompt) if token < 0)
+    assert f"tokens[{at}] is {prompt[at - 1]}" in message
+    assert "image" in message
 
 
 def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, media, folder):

@@ -47,7 +47,9 @@ def image(engine, seer, height, width, seed):
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
     made = finished(pixels_steps(pixels, memoryview(pixels), (height, width, 3)))
-    own = engine.models.get(seer).images.image_of(made)
+    images = engine.models.get(seer).images
+    own = images.image_of(made)
+    images.keep([own])
     return list(range(own.first, own.first - own.count, -1))
 
 

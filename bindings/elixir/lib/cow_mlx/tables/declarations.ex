@@ -157,7 +157,7 @@ defmodule CowMLX.Declarations do
         {:quantize_bits, :integer, nil, "bits of a weight after the load, a number of quantize_mode; 0 (default): the weights stay as they are"},
         {:quantize_group, :integer, nil, "numbers that share a scale; 0: as quantize_mode has them"},
         {:quantize_mode, :integer, :quantize, "one of COW_MLX_QUANTIZE_; default AFFINE"},
-        {:media_cache, :integer, nil, "bytes of images and of their embeddings that the model keeps for later prompts; those that were not used for longest are dropped, but for the last one and those of contexts; default 64 MiB"}
+        {:media_cache, :integer, nil, "bytes of images and of their embeddings that the model keeps for later prompts; those that were not used for longest are dropped, but for those of the last prompt and of contexts; default 64 MiB"}
       ],
       context_params: [
         {:max_tokens, :integer, nil, "tokens the context may hold; 0: the model's context length"},

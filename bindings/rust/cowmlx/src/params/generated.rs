@@ -274,8 +274,8 @@ impl ModelParams<'_> {
     }
 
     /// Bytes of images and of their embeddings that the model keeps for later prompts; those that
-    /// were not used for longest are dropped, but for the last one and those of contexts; default
-    /// 64 MiB.
+    /// were not used for longest are dropped, but for those of the last prompt and of contexts;
+    /// default 64 MiB.
     pub fn media_cache(mut self, media_cache: u64) -> Self {
         self.media_cache = Some(media_cache);
         self

@@ -496,7 +496,7 @@ typedef struct cow_mlx_model_params {
   int32_t quantize_group; /**< numbers that share a scale; 0: as quantize_mode has them */
   int32_t quantize_mode COW_MLX_ONE_OF(QUANTIZE); /**< one of COW_MLX_QUANTIZE_; default AFFINE */
   /** bytes of images and of their embeddings that the model keeps for later prompts; those that
-   * were not used for longest are dropped, but for the last one and those of contexts */
+   * were not used for longest are dropped, but for those of the last prompt and of contexts */
   uint64_t media_cache COW_MLX_DEFAULT(64 << 20);
 } cow_mlx_model_params;
 
@@ -1093,7 +1093,8 @@ typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data
  * It gets the model's logits, before bias and penalties; a grammar counts for more. What it writes
  * must be numbers or -INFINITY, which forbids a token; one token must be left.
  *
- * @param tokens      all tokens of the context; -1 for a row of embeddings
+ * @param tokens      all tokens of the context; -1 for a row of embeddings, and for the position of
+ *                    an image its id in prompts
  * @param count       of them
  * @param logits      of every token of the vocabulary, to be changed in place
  * @param vocabulary  their number

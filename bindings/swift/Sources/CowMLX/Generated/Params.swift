@@ -137,8 +137,8 @@ public struct ModelParams: Sendable {
   /// One of ``QuantizedFormat``; default AFFINE.
   public var quantizeMode: QuantizedFormat
   /// Bytes of images and of their embeddings that the model keeps for later prompts; those that
-  /// were not used for longest are dropped, but for the last one and those of contexts; default
-  /// 64 MiB.
+  /// were not used for longest are dropped, but for those of the last prompt and of contexts;
+  /// default 64 MiB.
   public var mediaCache: Int
 
   /// Options with the library's defaults, except those that are given.
