@@ -14,6 +14,7 @@ from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.pixels import MAX_PIXELS
 from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of
 from cowmlx.vision.qwen_tower import QwenTower, QwenTowerOptions
+from cowmlx.vision.towers import MOST_LAYERS, MOST_SIZE, is_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _DEFAULTS = {
     "temporal_patch_size": 2,
 }
 _PIXELS = 56 * 56, 28 * 28 * 1280  # fewest and most, by default
+_MOST_PATCHES = 1 << 19  # of an image
 _SECTIONS = {"qwen2": [16, 24, 24], "qwen3_vl": [24, 20, 20], "qwen3_5": [11, 11, 10]}
 _ACTIVATIONS = {"silu": "silu", "quick_gelu": "quick_gelu", "gelu": "gelu"}
 _ACTIVATIONS |= {"gelu_pytorch_tanh": "gelu_tanh"}
@@ -97,11 +99,15 @@ class QwenImageEncoder(ImageEncoder[QwenTower]):
             given = (settings.get(key), size.get(edge), size.get(key), _PIXELS[at])
             found.append(next(value for value in given if value is not None))
         fewest, most = found
+        limit = min(MAX_PIXELS, _MOST_PATCHES * own.patch**2)
         if not all(isinstance(value, int) and value > 0 for value in found) or not (
-            fewest <= min(most, MAX_PIXELS)
+            fewest <= min(most, limit)
         ):
-            raise Unsupported(f"{FILE}: an image of {fewest!r} to {most!r} pixels is none")
-        return fewest, min(most, MAX_PIXELS)
+            raise Unsupported(
+                f"{FILE}: images have {fewest!r} to {most!r} pixels; the fewest must be at least 1 "
+                f"and at most {limit}, and not more than the most"
+            )
+        return fewest, min(most, limit)
 
     @property
     def _side(self) -> int:
@@ -191,7 +197,7 @@ def tower_options(family: str, config: dict[str, Any]) -> QwenTowerOptions:
     mlp = _size(config, "mlp_ratio", 4) * dims if family == "qwen2_vl" else None
     options = QwenTowerOptions(
         dims=dims,
-        layers=_size(config, "depth"),
+        layers=_size(config, "depth", most=MOST_LAYERS),
         heads=heads,
         mlp=mlp or _size(config, "intermediate_size"),
         patch=patch,
@@ -226,10 +232,12 @@ def _with_positions(
     return options._replace(bias=True, side=side, stacked=stacked)
 
 
-def _size(config: dict[str, Any], name: str, default: int | None = None) -> int:
+def _size(
+    config: dict[str, Any], name: str, default: int | None = None, most: int = MOST_SIZE
+) -> int:
     value = config.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 1 << 16:
-        raise _odd(name, value, f"1 to {1 << 16}")
+    if not is_size(value, most):
+        raise _odd(name, value, f"1 to {most}")
     return value
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
+MOST_LAYERS = 1 << 8
+"""Of a tower: they are made in one turn."""
+MOST_SIZE = 1 << 16
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
 _CONV_AXES = (4, 5)  # of images; of frames of images
 
@@ -64,7 +67,8 @@ def tower_sizes(
     sizes: list[int] = []
     for name, own in {**defaults, "num_channels": 3}.items():
         value = config.get(name, own)
-        if not is_size(value) or (name == "num_channels" and value != own):
+        most = MOST_LAYERS if name == "num_hidden_layers" else MOST_SIZE
+        if not is_size(value, most) or (name == "num_channels" and value != own):
             raise Unsupported(f"config.json: {name} of vision_config is {value!r}, of no tower")
         sizes.append(value)
     return sizes[:-1]
@@ -87,7 +91,7 @@ def is_rate(value: object) -> TypeGuard[float]:
     return is_finite(value) and value > 0
 
 
-def is_size(value: object, most: int = 1 << 16) -> TypeGuard[int]:
+def is_size(value: object, most: int = MOST_SIZE) -> TypeGuard[int]:
     """Whether a value of a config is a number of things, of which there is at least one."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
 

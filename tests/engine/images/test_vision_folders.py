@@ -86,6 +86,19 @@ def test_odd_settings_are_errors_with_names(lib, folder, open_context, media, re
             lib.free_model(model)
 
 
+def test_towers_of_too_many_layers_are_refused(lib, folder):
+    """A config makes them, before any weight is read."""
+    config = json.loads((folder / "config.json").read_text())
+    [name] = config["vision_config"].keys() & {"num_hidden_layers", "depth"}
+    config["vision_config"][name] = 257
+    (folder / "config.json").write_text(json.dumps(config))
+    model = lib.load(folder)
+    why = lib.info(model)["images"]["why_not"]
+    assert name in why
+    assert "257" in why
+    lib.free_model(model)
+
+
 def test_damaged_towers_are_errors_of_the_call(lib, folder, family, open_context, media, recorded):
     from safetensors.numpy import load_file, save_file
 
