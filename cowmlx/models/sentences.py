@@ -203,7 +203,7 @@ def _pooling(config: dict[str, Any], file: str) -> tuple[tuple[int, ...], bool]:
     if not isinstance(names, list) or not names:
         raise invalid_config("it names no pooling", file)
     for name in names:
-        if name not in _POOLINGS:
+        if not isinstance(name, str) or name not in _POOLINGS:
             raise Unsupported(
                 f"{file} has the pooling {str(name)[:60]!r}; known are {', '.join(_POOLINGS)}",
                 file=file,
@@ -230,7 +230,7 @@ def _stage(kind: str, folder: str, given: int) -> Stage:
     prefix = "linear" if kind == "Dense" else "norm"
     place, stored = _stored(folder)
     weight, bias = stored.get(f"{prefix}.weight"), stored.get(f"{prefix}.bias")
-    if weight is None or weight.ndim != (2 if kind == "Dense" else 1):
+    if weight is None or not weight.size or weight.ndim != (2 if kind == "Dense" else 1):
         raise mismatch(f"{place} lacks {prefix}.weight, the weight of a {kind}", place)
     dims, inputs = int(weight.shape[0]), int(weight.shape[-1])
     if given and inputs != given:

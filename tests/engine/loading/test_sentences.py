@@ -236,6 +236,11 @@ def text(name, value):
     return lambda path: (path / name).write_text(value)
 
 
+def empty(path):
+    arrays = {"linear.weight": mx.zeros((0, 96)), "linear.bias": mx.zeros((0,))}
+    mx.save_safetensors(str(path / "2_Dense/model.safetensors"), arrays)
+
+
 SETTINGS = "config_sentence_transformers.json"
 FAULTS = {
     "no pooling": (ENOENT, "config.json", remove("1_Pooling/config.json")),
@@ -271,6 +276,12 @@ FAULTS = {
         "sentence_bert_config.json max_seq_length",
         change("sentence_bert_config.json", {"max_seq_length": -1}),
     ),
+    "pooling of lists": (
+        EUNSUPPORTED,
+        "1_Pooling [1]",
+        change("1_Pooling/config.json", {"pooling_mode": ["max", [1]]}),
+    ),
+    "no rows": (EFORMAT, "2_Dense linear.weight", empty),
     "cut short": (EFORMAT, "2_Dense", text("2_Dense/model.safetensors", "12345678")),
 }
 
