@@ -67,21 +67,30 @@ def check_folder(path: str) -> None:
             raise NotFound(f"{path} is not a directory; pass the folder of the model", file=path)
         raise NotFound(f"no such directory: {path}", file=path)
     for folder in (path, os.path.join(path, TEMPLATES)):
-        if not os.path.isdir(folder):
-            continue
-        for entry in os.scandir(folder):
-            if entry.is_file():
-                if not entry.name.endswith(_LARGE) and entry.stat().st_size > _MAX_TEXT:
-                    raise BadFormat(
-                        f"{entry.path} is larger than {_MAX_TEXT} bytes",
-                        reason="limit_exceeded",
-                        file=entry.path,
-                        limit=_MAX_TEXT,
-                    )
-            elif not entry.is_dir() and os.path.exists(entry.path):
+        check_files(folder)
+
+
+def check_files(folder: str) -> None:
+    """Require ordinary files in a directory, if there is one.
+
+    Raises:
+        BadFormat: something in it is neither a file nor a directory, or a text too large.
+    """
+    if not os.path.isdir(folder):
+        return
+    for entry in os.scandir(folder):
+        if entry.is_file():
+            if not entry.name.endswith(_LARGE) and entry.stat().st_size > _MAX_TEXT:
                 raise BadFormat(
-                    f"{entry.path} is neither a file nor a directory; remove it", file=entry.path
+                    f"{entry.path} is larger than {_MAX_TEXT} bytes",
+                    reason="limit_exceeded",
+                    file=entry.path,
+                    limit=_MAX_TEXT,
                 )
+        elif not entry.is_dir() and os.path.exists(entry.path):
+            raise BadFormat(
+                f"{entry.path} is neither a file nor a directory; remove it", file=entry.path
+            )
 
 
 def read_text(path: str) -> str:

@@ -133,6 +133,7 @@ def read(path: str, dims: int) -> Sentences | None:
     counts_prompt, normalized = True, False
     stages: list[Stage] = []
     for kind, own in _modules(path):
+        config_files.check_files(os.path.join(path, own))
         file = os.path.join(path, own, "config.json")
         if kind == "Pooling":
             poolings, counts_prompt = _pooling(config_files.read_json(file), file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from ctypes import byref, c_int32
@@ -15,7 +16,7 @@ from onnx import TensorProto, helper
 from support.callbacks import StatusError
 from support.onnx_models import info, model, saved, weight
 from support.programs import graph, node, value
-from support.signatures import EFORMAT, EINVAL, ENOENT, EUNSUPPORTED
+from support.signatures import EFORMAT, EINVAL, EIO, ENOENT, EUNSUPPORTED
 
 from cowmlx.program import trace
 
@@ -198,6 +199,17 @@ def external(folder: Path, location: str, **entries: int) -> Path:
         entry = tensor.external_data.add()
         entry.key, entry.value = key, text
     return saved(made, folder)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.onnx", "a.mlxfn", "a.safetensors"])
+def test_a_pipe_keeps_nobody_waiting(programs, tmp_path: Path, name: str):
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    path = tmp_path / name
+    error = refused(programs, path if path.suffix != ".safetensors" else tmp_path / "a.json")
+    assert error.status == EIO
+    assert f"{name}: it is no regular file" in str(error)
 
 
 def test_external_data_is_read_from_the_folder_alone(programs, tmp_path: Path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cowmlx.errors import InvalidArgument, NotFound
 from cowmlx.programs.bounds import MAX_BYTES, Pace, Steps
 from cowmlx.programs.checking import text
-from cowmlx.programs.importing.failures import missing, unreadable
+from cowmlx.programs.importing.failures import missing, require_file, unreadable
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -63,6 +63,7 @@ def parts_steps(
         given = yield from text.read_steps(fixed, "fixed")
     if not os.path.exists(path):
         raise NotFound(f"No such file or directory: {path}", file=path)
+    require_file(path)
     if ending in IMPORTERS:
         try:
             importer = importlib.import_module(f"{__name__}.{IMPORTERS[ending]}")
@@ -164,6 +165,7 @@ def _json_steps(path: str) -> Steps[tuple[dict[str, Any], dict[str, mx.array]]]:
     beside = os.path.splitext(path)[0] + ARRAYS
     if not os.path.exists(beside):
         return entry, {}
+    require_file(beside)
     safetensors.check_file(beside)
     yield
     arrays = safetensors.load(beside)

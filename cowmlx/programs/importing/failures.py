@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from cowmlx.errors import (
@@ -34,6 +35,16 @@ def missing(what: str, package: str, error: ImportError, requirement: str = "") 
 def unreadable(path: str, error: OSError) -> InputOutput:
     """Return the error for a file that cannot be read."""
     return InputOutput(f"cannot read {path}: {error.strerror or error}", file=path)
+
+
+def require_file(path: str) -> None:
+    """Refuse a pipe or a device, which could keep its reader for ever.
+
+    Raises:
+        InputOutput: it is one.
+    """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise InputOutput(f"cannot read {path}: it is no regular file", file=path)
 
 
 def shortened(path: str) -> BadFormat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -241,6 +242,11 @@ def empty(path):
     mx.save_safetensors(str(path / "2_Dense/model.safetensors"), arrays)
 
 
+def pipe(path):
+    (path / "1_Pooling/config.json").unlink()
+    os.mkfifo(path / "1_Pooling/config.json")
+
+
 SETTINGS = "config_sentence_transformers.json"
 FAULTS = {
     "no pooling": (ENOENT, "config.json", remove("1_Pooling/config.json")),
@@ -281,6 +287,7 @@ FAULTS = {
         "1_Pooling [1]",
         change("1_Pooling/config.json", {"pooling_mode": ["max", [1]]}),
     ),
+    "pipe": (EFORMAT, "1_Pooling config.json neither", pipe),
     "no rows": (EFORMAT, "2_Dense linear.weight", empty),
     "cut short": (EFORMAT, "2_Dense", text("2_Dense/model.safetensors", "12345678")),
 }
