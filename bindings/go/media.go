@@ -11,6 +11,13 @@ type Media struct{ object }
 // MediaFromPixels makes an image of pixels, row by row: 1 (grey), 3 (RGB) or 4 (RGBA) bytes each.
 // They are copied.
 func MediaFromPixels(pixels []byte, width, height, channels int) (*Media, error) {
+	given := []int{width, height, channels}
+	for at, name := range []string{"width", "height", "channels"} {
+		if given[at] != int(int32(given[at])) {
+			said := fmt.Sprintf("%s is %d, must be a number of 32 bits", name, given[at])
+			return nil, refused(StatusEInval, "out_of_range", name, said)
+		}
+	}
 	if fits := width > 0 && height > 0 && channels > 0; fits {
 		if row := width * channels; row/channels != width || len(pixels)/height < row {
 			said := fmt.Sprintf("pixels has %d bytes, too few for %d x %d x %d", len(pixels), width, height, channels)

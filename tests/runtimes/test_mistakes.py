@@ -139,6 +139,9 @@ def test_go_says_what_it_takes(of_go):
     assert found(of_go, "Context.Begin", "Temperature")["argument"] == "Temperature"
     assert "context.Background()" in message(of_go, "Context.Generate", "nil ctx")
     assert message(of_go, "Context.Begin", "closed draft").endswith("Draft is a closed model")
+    for name in ("width", "height", "channels"):
+        error = found(of_go, "MediaFromPixels", name)
+        assert (error["reason"], error["argument"]) == ("out_of_range", name)
     assert "NewRuntime first" in message(of_go, "LoadModel", "no runtime")
     assert "call UseLibrary" in message(of_go, "LoadModel", "no library")
     missing = found(of_go, "UseLibrary", "/nope.so")

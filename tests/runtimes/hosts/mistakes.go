@@ -258,6 +258,13 @@ func closedObjects(m *cowmlx.Model) {
 }
 
 func mistakes(m *cowmlx.Model) {
+	for at, name := range []string{"width", "height", "channels"} {
+		size := []int{1, 1, 1}
+		size[at] -= 1 << 32 // which is 1 in 32 bits
+		tried("MediaFromPixels", name, func() error {
+			return last(cowmlx.MediaFromPixels([]byte{1}, size[0], size[1], size[2]))
+		})
+	}
 	c, err := m.NewContext(nil)
 	check(err)
 	set := func(change func(*cowmlx.GenerationParams)) error {
