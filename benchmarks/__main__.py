@@ -3,8 +3,9 @@
 Every benchmark prints a table and writes ``benchmarks/results/<make>/<name>.json``, where the
 make is the processor's: intel, amd, apple, or its architecture. They are the source of the tables
 in docs/guides/performance.md and README.md; ``--tables`` writes these again and measures
-nothing. Each is a function marked ``@benchmark``. ``peers``, ``encoders`` and ``images``,
-which build llama.cpp, run only if they are named, and have their own options.
+nothing. Each is a function marked ``@benchmark``. ``peers``, ``encoders``, ``images`` and
+``small_images``, which build llama.cpp or install mlx-vlm, run only if they are named, and have
+their own options.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks import (
     memory,
     peers,
     prompts,
+    small_images,
     training,
 )
 from benchmarks.support.cases import BENCHMARKS, publish
@@ -30,8 +32,8 @@ from benchmarks.support.tables import write_tables
 
 # Importing a module registers its benchmarks.
 MODULES = (calls, contexts, decoding, layers, memory, prompts, training)
-# Those that build llama.cpp.
-OTHERS = {"peers": peers, "encoders": encoders, "images": images}
+# Those that build llama.cpp, or install mlx-vlm.
+OTHERS = {"peers": peers, "encoders": encoders, "images": images, "small_images": small_images}
 
 
 def main() -> None:

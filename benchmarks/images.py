@@ -8,6 +8,7 @@ an image is processed, and the median of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 
 from benchmarks.peers import Choice
@@ -29,7 +30,8 @@ def images(large: bool, choice: Choice) -> list[Row]:
     mtmd = theirs.compile_host("mtmd")
     others = [mtmd, model.text, model.tower, choice.threads, LENGTH]
     with Peer([compile_host("image"), model.mlx]) as own, Peer(others) as other:
-        rows = [_first(model, own, other, blocks)]
+        first = {"workload": "first token", "layers": LAYERS}
+        rows = [beside(first, model, {"mtmd": other, "library": own}, blocks)]
         gaps = [_gaps(own, 1000 + at) for at in range(blocks)]
     step, longest = (median(values) for values in zip(*gaps, strict=True))
     return [*rows, {"workload": "beside", "median step": step, "longest gap": longest}]
@@ -39,19 +41,26 @@ def _gaps(own: Peer, seed: int) -> list[float]:
     return own.numbers("beside", BESIDE, seed, WIDTH, HEIGHT, 0, 0)
 
 
-def _first(model: Seer, own: Peer, other: Peer, blocks: int) -> Row:
+def beside(row: Row, model: Seer, sides: Mapping[str, Peer], blocks: int) -> Row:
+    """Show images to two sides in turns, and return a row of their first tokens.
+
+    Args:
+        row: what it begins with.
+        model: of both sides.
+        sides: the other one first.
+        blocks: turns.
+    """
+
     def ask(peer: Peer, seed: int) -> Generation:
         around = (len(model.before), *model.before, *model.behind)
         first, rest, cpu, *made = peer.ask("image", TOKENS, seed, WIDTH, HEIGHT, *around)
         return Generation(float(first), float(rest), float(cpu), [int(token) for token in made])
 
-    sides = {"library": own, "mtmd": other}
     asked = {name: iter(range(1000)) for name in sides}
     found = take_turns(
         blocks, {name: lambda name=name: ask(sides[name], next(asked[name])) for name in sides}
     )
-    pairs = zip(found["library"], found["mtmd"], strict=True)
+    pairs = zip(*found.values(), strict=True)
     same = [sum(map(int.__eq__, one.tokens, two.tokens)) / TOKENS for one, two in pairs]
-    runs = {name: [each.first for each in found[name]] for name in ("mtmd", "library")}
-    row = {"workload": "first token", "layers": LAYERS, "same tokens": median(same)}
-    return compared(row, runs)
+    runs = {name: [each.first for each in found[name]] for name in sides}
+    return compared({**row, "same tokens": median(same)}, runs)

@@ -13,6 +13,7 @@ from benchmarks.support.models import vocabulary
 
 MARKS = ("<start_of_image>", "<image_soft_token>", "<end_of_image>")
 LAYERS = 4
+SMALL = 224  # pixels of a side
 TOWER = {
     "hidden_size": 1152,
     "num_hidden_layers": LAYERS,
@@ -80,15 +81,15 @@ class Seer:
 
     Attributes:
         mlx: a folder.
-        text: the text's network, a GGUF file.
+        text: the text's network, a GGUF file; None: that form is missing.
         tower: the tower, another one.
         before: tokens before an image.
         behind: tokens behind it.
     """
 
     mlx: Path
-    text: Path
-    tower: Path
+    text: Path | None
+    tower: Path | None
     before: list[int]
     behind: list[int]
 
@@ -105,9 +106,24 @@ def seer(folder: Path, gguf_package: Path) -> Seer:
         # mlx stays out of this process, which starts others.
         command = [sys.executable, "-m", __spec__.name, folder, gguf_package]
         subprocess.run([str(part) for part in command], check=True)
+    return Seer(folder / "seer", text, tower, *_around())
+
+
+def small_seer(folder: Path) -> Seer:
+    """Return one whose tower takes SMALL x SMALL pixels, as a folder alone, made on first use."""
+    place = folder / "small-seer"
+    if not (place / "finished").exists():
+        command = [sys.executable, "-m", __spec__.name, str(folder)]
+        subprocess.run(command, check=True)
+        (place / "finished").touch()
+    return Seer(place, None, None, *_around())
+
+
+def _around() -> tuple[list[int], list[int]]:
+    """Return the tokens before an image, and those behind it."""
     first, _, last = _marks()
     line = vocabulary(TEXT["vocab_size"])["Ċ"]  # type: ignore[arg-type]
-    return Seer(folder / "seer", text, tower, [line, line, first], [last, line, line])
+    return [line, line, first], [last, line, line]
 
 
 def _marks() -> list[int]:
@@ -115,15 +131,20 @@ def _marks() -> list[int]:
     return [size - len(MARKS) + at for at in range(len(MARKS))]
 
 
-def _make(folder: Path, gguf_package: Path) -> None:
+def _make_folder(place: Path, side: int) -> dict[str, Any]:
+    """Write the folder of one whose tower takes side x side pixels, and return its weights."""
     import mlx.core as mx
 
-    place = folder / "seer"
     place.mkdir(parents=True, exist_ok=True)
     mx.random.seed(5)
-    weights = {name: _drawn(name, shape) for name, shape in _shapes().items()}
+    weights = {name: _drawn(name, shape) for name, shape in _shapes(side).items()}
     mx.save_safetensors(str(place / "model.safetensors"), weights, {"format": "pt"})
-    _write_texts(place)
+    _write_texts(place, side)
+    return weights
+
+
+def _make(folder: Path, gguf_package: Path) -> None:
+    weights = _make_folder(folder / "seer", TOWER["image_size"])
     sys.path.insert(0, str(gguf_package))
     _write_text(folder / "seer.gguf", weights)
     unfinished = folder / "seer-tower.unfinished"
@@ -131,7 +152,7 @@ def _make(folder: Path, gguf_package: Path) -> None:
     unfinished.rename(folder / "seer-tower.gguf")
 
 
-def _shapes() -> dict[str, tuple[int, ...]]:
+def _shapes(side: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the weights by Hugging Face's names."""
     text: dict[str, Any] = TEXT
     dims, mlp, head = text["hidden_size"], text["intermediate_size"], text["head_dim"]
@@ -150,8 +171,7 @@ def _shapes() -> dict[str, tuple[int, ...]]:
     for layer in range(text["num_hidden_layers"]):
         for name, shape in of_text.items():
             made[f"language_model.model.layers.{layer}.{name}.weight"] = shape
-    width, inner, side = TOWER["hidden_size"], TOWER["intermediate_size"], TOWER["patch_size"]
-    patches = (TOWER["image_size"] // side) ** 2
+    width, inner, patch = TOWER["hidden_size"], TOWER["intermediate_size"], TOWER["patch_size"]
     for layer in range(TOWER["num_hidden_layers"]):
         for name in TOWER_LAYER:
             whole = f"vision_tower.vision_model.encoder.layers.{layer}.{name}"
@@ -160,8 +180,12 @@ def _shapes() -> dict[str, tuple[int, ...]]:
             columns = inner if name.endswith("fc2") else columns
             made[f"{whole}.weight"] = (width,) if "norm" in name else (rows, columns)
             made[f"{whole}.bias"] = (rows,)
-    made |= {f"{PATCHES}.weight": (width, 3, side, side), f"{PATCHES}.bias": (width,)}
-    made |= {PLACES: (patches, width), f"{LAST}.weight": (width,), f"{LAST}.bias": (width,)}
+    made |= {f"{PATCHES}.weight": (width, 3, patch, patch), f"{PATCHES}.bias": (width,)}
+    made |= {
+        PLACES: ((side // patch) ** 2, width),
+        f"{LAST}.weight": (width,),
+        f"{LAST}.bias": (width,),
+    }
     made[f"{PROJECTOR}input_projection_weight"] = (width, dims)
     made[f"{PROJECTOR}soft_emb_norm.weight"] = (width,)
     return made
@@ -176,7 +200,7 @@ def _drawn(name: str, shape: tuple[int, ...]) -> Any:
     return own.astype(mx.bfloat16)
 
 
-def _write_texts(place: Path) -> None:
+def _write_texts(place: Path, side: int) -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     known = vocabulary(TEXT["vocab_size"] - len(MARKS))  # type: ignore[operator]
@@ -190,14 +214,14 @@ def _write_texts(place: Path) -> None:
         "model_type": "gemma3",
         "text_config": TEXT,
         "vocab_size": TEXT["vocab_size"],
-        "vision_config": {"model_type": "siglip_vision_model", **TOWER},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER, "image_size": side},
+        "hidden_size": TEXT["hidden_size"],  # mlx-vlm reads it here
         "mm_tokens_per_image": 256,
         "boi_token_index": first,
         "image_token_index": soft,
         "eoi_token_index": last,
         "torch_dtype": "bfloat16",
     }
-    side = TOWER["image_size"]
     preprocessing = {
         "size": {"height": side, "width": side},
         "resample": 2,
@@ -308,4 +332,7 @@ def _finish(writer: Any) -> None:
 
 
 if __name__ == "__main__":
-    _make(Path(sys.argv[1]), Path(sys.argv[2]))
+    if len(sys.argv) == 2:
+        _make_folder(Path(sys.argv[1]) / "small-seer", SMALL)
+    else:
+        _make(Path(sys.argv[1]), Path(sys.argv[2]))
