@@ -19,9 +19,12 @@ from cowmlx.generation.prompt import Prompt
 from cowmlx.generation.sampling.batch import BatchSampler
 from cowmlx.generation.sampling.sampler import SampleInputs
 from cowmlx.generation.sampling.samples import RowLogits, Step
+from cowmlx.vision.turns import Turns, computed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cowmlx.cache.sequence import Sequence
     from cowmlx.call import LogitsFunction
     from cowmlx.errors import CowMlxError
@@ -114,6 +117,8 @@ class Generation(Handover):
         )
         self._pending: Sample | None = None  # the next token
         self._held: Step | None = None  # under way, its token in the sequence
+        # Of a chunk's layers that are not computed, and the logits behind them.
+        self._layers: tuple[Iterator[None], mx.array] | None = None
 
     # ---------------------------------------------------------------- Ending
 
@@ -157,7 +162,7 @@ class Generation(Handover):
     def _end(self, finish: int) -> None:
         self.finish = finish
         self.phase = Phase.ENDED
-        self._pending = None
+        self._pending = self._layers = None
         self.host_logits.close()
 
     # ---------------------------------------------------------------- Prompt
@@ -180,6 +185,25 @@ class Generation(Handover):
             return
         logits = self._sequence.process(chunk)[:, -1, :]
         self.prompt.hold(chunk)
+        if min(chunk) < 0:  # with images: each layer is computed by itself
+            self._layers = computed(self._sequence.state), logits
+        else:
+            self._follow_chunk(logits)
+
+    def advance_chunk(self) -> bool:
+        """Compute layers of a chunk with images for a while; false if none is left."""
+        if self._layers is None:
+            return False
+        steps, logits = self._layers
+        try:
+            Turns().take(steps)
+        except StopIteration:
+            self._layers = None
+            self._follow_chunk(logits)
+        return True
+
+    def _follow_chunk(self, logits: mx.array) -> None:
+        """Start the rest of a chunk, of which logits (1, V) are the last."""
         wanted = None if self.prompt.left else self.follow_prompt(RowLogits(logits))
         if wanted is None:
             mx.async_eval(self._sequence.state)

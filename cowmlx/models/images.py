@@ -11,7 +11,6 @@ import re
 from bisect import bisect_right
 from collections import OrderedDict
 from itertools import accumulate
-from time import perf_counter
 from weakref import ref
 
 import mlx.core as mx
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 HOST_IDS = range(-(1 << 31), -1)
 """The ids of positions that hosts have."""
-_SLICE = 0.02  # seconds of a turn
 _HASH = re.compile("[0-9a-f]{32}")
 _GRID = re.compile("[1-9][0-9]{0,5}x[1-9][0-9]{0,5}")
 
@@ -110,10 +108,8 @@ class Image:
                     "the messages with the image once more"
                 )
             self._steps = self._encoder.steps(self._pixels)
-        began = perf_counter()
         try:
-            while perf_counter() - began < _SLICE:
-                next(self._steps)
+            self._encoder.turns.take(self._steps)
         except StopIteration as stop:
             self.rows, self._steps = _spread(stop.value, self._layout), None
             self._pixels = None

@@ -145,6 +145,8 @@ class Lane:
             if not generation.prefilling:
                 generation.decode()
                 return
+            if generation.advance_chunk():
+                return
             pace = pace_of(self.model)
             size, position, seconds = generation.finish_chunk()
             if len(self.contexts) == 1 and seconds is not None:  # nothing else computes

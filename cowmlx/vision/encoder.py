@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from mlx.nn.layers.base import Module
 
 from cowmlx.vision.towers import load_steps
+from cowmlx.vision.turns import Turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class ImageEncoder(ABC, Generic[T]):
         depth: for how many of the network's first layers rows have features behind them.
         key: a text that is equal where equal pixels give equal embeddings.
         written: how prompts have images.
+        turns: of its work.
     """
 
     both_ways = False
@@ -47,6 +49,7 @@ class ImageEncoder(ABC, Generic[T]):
 
     def __init__(self, path: str, config: dict[str, Any]) -> None:
         self._path, self._config = path, config
+        self.turns = Turns()
         self._tower: T | None = None
 
     @abstractmethod

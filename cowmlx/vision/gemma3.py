@@ -119,9 +119,9 @@ class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""
         own = self._options
-        image = yield from self._preprocessing.steps(pixels, own.image, own.image)
+        image = yield from self._preprocessing.steps(pixels, own.image, own.image, self.turns)
         tower = yield from self._read_tower()
-        hidden = yield from tower.tower.steps(patches_of(image, own.patch))
+        hidden = yield from tower.tower.steps(patches_of(image, own.patch), self.turns)
         # The network multiplies what its table gives by this.
         scale = mx.array(self._dims**0.5, mx.bfloat16).astype(mx.float32)
         rows = tower.projector(hidden).astype(mx.float32) / scale

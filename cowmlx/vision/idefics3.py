@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from cowmlx.text.tokenizer import Tokenizer
     from cowmlx.vision.pixels import Pixels
+    from cowmlx.vision.turns import Turns
 
 _KINDS = ("idefics3_vision", "idefics3", "smolvlm_vision", "smolvlm")
 _DEFAULTS = {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32}
@@ -72,6 +73,12 @@ class TowerWithConnector(Module):
         super().__init__()
         self.tower = Siglip(options)
         self.proj = Linear(options.dims * factor**2, dims, bias=False)
+        self._work = options.dims * factor**2 * dims
+
+    def projected(self, blocks: mx.array, turns: Turns) -> Generator[None, None, mx.array]:
+        """Return rows (M, dims) of joined patches, yielding between bounded parts."""
+        rows = turns.joined(lambda part: self.proj(blocks[part]), len(blocks), self._work)
+        return (yield from rows)
 
 
 class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
@@ -180,11 +187,9 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
         made = []
         for tile in (yield from self._tiles(pixels)):
             patches = patches_of(self._preprocessing.normalized(tile), self._options.patch)
-            hidden = yield from tower.tower.steps(patches, positions)
+            hidden = yield from tower.tower.steps(patches, self.turns, positions)
             blocks = patches_of(hidden.reshape(side, side, -1), self._factor)
-            made.append(tower.proj(blocks).astype(mx.float32))
-            mx.eval(made)
-            yield
+            made.append((yield from tower.projected(blocks, self.turns)).astype(mx.float32))
         rows = mx.concatenate(made)
         mx.eval(rows)
         return rows

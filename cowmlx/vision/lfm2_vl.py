@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from cowmlx.text.tokenizer import Tokenizer
     from cowmlx.vision.pixels import Pixels
+    from cowmlx.vision.turns import Turns
 
 _SIZES = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 _SIZES |= {"intermediate_size": 3072, "patch_size": 16, "num_patches": 256}
@@ -72,14 +73,19 @@ class Projector(Module):
     def __init__(self, width: int, options: _Joining) -> None:
         super().__init__()
         joined = width * options.factor**2
+        self._work = options.hidden * (joined + options.dims)
         if options.has_norm:
             self.layer_norm = LayerNorm(joined)
         self.linear_1 = Linear(joined, options.hidden, bias=options.has_bias)
         self.linear_2 = Linear(options.hidden, options.dims, bias=options.has_bias)
         self.activation = Activation(options.activation)
 
-    def __call__(self, joined: mx.array) -> mx.array:
-        """Return rows (M, D) of (M, width * factor²)."""
+    def steps(self, joined: mx.array, turns: Turns) -> Generator[None, None, mx.array]:
+        """Return rows (M, D) of (M, width * factor²), yielding between bounded parts."""
+        rows = turns.joined(lambda part: self._rows(joined[part]), len(joined), self._work)
+        return (yield from rows)
+
+    def _rows(self, joined: mx.array) -> mx.array:
         normed = self.layer_norm(joined) if "layer_norm" in self else joined
         return self.linear_2(self.activation(self.linear_1(normed)))
 
@@ -179,11 +185,10 @@ class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
             grid = tile.shape[0] // patch, tile.shape[1] // patch
             patches = patches_of(self._preprocessing.normalized(tile), patch)
             positions = smoothed(table, *grid).reshape(grid[0] * grid[1], -1)
-            hidden = yield from tower.tower.steps(patches, positions.astype(table.dtype))
+            positions = positions.astype(table.dtype)
+            hidden = yield from tower.tower.steps(patches, self.turns, positions)
             joined = patches_of(hidden.reshape(*grid, -1), self._joining.factor)
-            made.append(tower.projector(joined).astype(mx.float32))
-            mx.eval(made)
-            yield
+            made.append((yield from tower.projector.steps(joined, self.turns)).astype(mx.float32))
         rows = mx.concatenate(made)
         mx.eval(rows)
         return rows

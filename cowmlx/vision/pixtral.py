@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from cowmlx.text.tokenizer import Tokenizer
     from cowmlx.vision.pixels import Pixels
+    from cowmlx.vision.turns import Turns
 
 _SIZES = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
 _SIZES |= {"intermediate_size": 4096, "patch_size": 16}
@@ -81,7 +82,7 @@ class Projector(Module):
 
     def __init__(self, width: int, options: _Projecting) -> None:
         super().__init__()
-        self._merge, self._is_merging = options.merge, options.is_merging
+        self._merge, self._is_merging, self._dims = options.merge, options.is_merging, options.dims
         if options.is_merging:
             self.norm = RMSNorm(width, options.eps)
             self.merging_layer = Linear(width * options.merge**2, width, bias=False)
@@ -89,11 +90,25 @@ class Projector(Module):
         self.linear_2 = Linear(options.dims, options.dims, bias=options.has_bias)
         self.activation = Activation(options.activation)
 
-    def __call__(self, hidden: mx.array, rows: int, columns: int) -> mx.array:
-        """Return rows (M, D) of hidden states (rows * columns, W)."""
+    def steps(
+        self, hidden: mx.array, columns: int, turns: Turns
+    ) -> Generator[None, None, mx.array]:
+        """Return rows (M, D) of hidden states (rows * columns, W), in bounded parts."""
+        width, dims = hidden.shape[1], self._dims
+        line = columns * self._merge  # patches of the rows that are merged
+        each = width * (width if self._is_merging else 0) + (width + dims) * dims // self._merge**2
+        return (
+            yield from turns.joined(
+                lambda part: self._rows(hidden[part.start * line : part.stop * line], columns),
+                len(hidden) // line,
+                line * each,
+            )
+        )
+
+    def _rows(self, hidden: mx.array, columns: int) -> mx.array:
         if self._is_merging:
             count, width = self._merge**2, hidden.shape[-1]
-            grid = self.norm(hidden).reshape(rows, columns, width)
+            grid = self.norm(hidden).reshape(-1, columns, width)
             blocks = patches_of(grid, self._merge).reshape(-1, count, width)
             hidden = self.merging_layer(blocks.transpose(0, 2, 1).reshape(-1, width * count))
         return self.linear_2(self.activation(self.linear_1(hidden)))
@@ -161,14 +176,14 @@ class PixtralImageEncoder(ImageEncoder[TowerWithProjector]):
         """Return the rows of an image."""
         lines, each = self._grid(pixels.width, pixels.height)
         size = lines * self._block, each * self._block
-        image = yield from self._preprocessing.steps(pixels, *size)
+        image = yield from self._preprocessing.steps(pixels, *size, self.turns)
         tower = yield from self._read_tower()
         patch = self._options.patch
         grid = size[0] // patch, size[1] // patch
-        hidden = yield from tower.tower.steps(patches_of(image, patch), *grid, self._layers)
-        rows = tower.projector(hidden, *grid).astype(mx.float32)
-        mx.eval(rows)
-        return rows
+        patches = patches_of(image, patch)
+        hidden = yield from tower.tower.steps(patches, *grid, self._layers, self.turns)
+        rows = yield from tower.projector.steps(hidden, grid[1], self.turns)
+        return rows.astype(mx.float32)
 
 
 def _options(config: dict[str, Any]) -> PixtralOptions:

@@ -10,11 +10,12 @@ from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import RMSNorm
 
 from cowmlx.networks.encoders.layers import Activation, Attend
-from cowmlx.vision.turns import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from cowmlx.vision.turns import Turns
 
 _EPS = 1e-5
 _AXES = 2
@@ -59,10 +60,14 @@ class Turned(NamedTuple):
         angles = mx.concatenate(both, axis=-1).reshape(rows * columns, -1)
         return cls(mx.cos(angles), mx.sin(angles))
 
+    def at(self, part: slice) -> Turned:
+        """Return those of some patches."""
+        return Turned(self.cosines[part], self.sines[part])
+
     def __call__(self, x: mx.array) -> mx.array:
-        """Turn x (1, H, N, head)."""
+        """Turn x (N, H, head)."""
         first, second = mx.split(x, 2, axis=-1)
-        cosines, sines = self.cosines.astype(x.dtype), self.sines.astype(x.dtype)
+        cosines, sines = (own[:, None].astype(x.dtype) for own in self)
         turned = [first * cosines - second * sines, second * cosines + first * sines]
         return mx.concatenate(turned, axis=-1)
 
@@ -86,38 +91,42 @@ class PixtralLayer(Module):
         self.gate_proj, self.up_proj = (Linear(dims, mlp, bias=False) for _ in range(2))
         self.down_proj = Linear(mlp, dims, bias=False)
         self.activation = Activation(options.activation)
-        self._mlp = 3 * dims * mlp
+        self._mlp_work = 3 * dims * mlp
 
-    def steps(self, x: mx.array, turned: Turned) -> Generator[None, None, mx.array]:
+    def steps(self, x: mx.array, turned: Turned, turns: Turns) -> Generator[None, None, mx.array]:
         """Return the layer's result for (N, D), yielding between bounded parts."""
         count, dims = x.shape
-        projected = []
-        for part in parts(count, 3 * dims * dims):
-            normed = self.attention_norm(x[part])
-            projected.append([self.q_proj(normed), self.k_proj(normed), self.v_proj(normed)])
-            mx.eval(projected[-1])
-            yield
-        q, k, v = (self._split(mx.concatenate(list(own))) for own in zip(*projected, strict=True))
-        q, k = turned(q), turned(k)
-        mx.eval(q, k)
-        attended = []
-        for part in parts(count, 2 * count * dims + dims * dims):
-            own = self.attend(q[:, :, part], k, v)
-            joined = own.transpose(0, 2, 1, 3).reshape(-1, dims)
-            attended.append(x[part] + self.o_proj(joined))
-            mx.eval(attended[-1])
-            yield
-        x, made = mx.concatenate(attended), []
-        for part in parts(count, self._mlp):
-            own = self.ffn_norm(x[part])
-            gated = self.activation(self.gate_proj(own), self.up_proj(own))
-            made.append(x[part] + self.down_proj(gated))
-            mx.eval(made[-1])
-            yield
-        return mx.concatenate(made)
+        projected = yield from turns.joined_all(
+            lambda part: self._projected(x[part], turned.at(part)), count, 3 * dims * dims
+        )
+        q, k, v = (own[None].transpose(0, 2, 1, 3) for own in projected)
+        attended = yield from turns.joined(
+            lambda part: x[part] + self._attended(q[:, :, part], k, v),
+            count,
+            2 * count * dims + dims * dims,
+        )
+        return (
+            yield from turns.joined(
+                lambda part: attended[part] + self._mlp(attended[part]), count, self._mlp_work
+            )
+        )
 
-    def _split(self, x: mx.array) -> mx.array:
-        return x.reshape(1, x.shape[0], self.heads, -1).transpose(0, 2, 1, 3)
+    def _projected(self, x: mx.array, turned: Turned) -> list[mx.array]:
+        """Return queries, keys and values (N, H, head)."""
+        normed = self.attention_norm(x)
+        q, k, v = (
+            own(normed).reshape(len(x), self.heads, -1)
+            for own in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        return [turned(q), turned(k), v]
+
+    def _attended(self, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+        made = self.attend(q, k, v).transpose(0, 2, 1, 3)
+        return self.o_proj(made.reshape(q.shape[2], -1))
+
+    def _mlp(self, x: mx.array) -> mx.array:
+        own = self.ffn_norm(x)
+        return self.down_proj(self.activation(self.gate_proj(own), self.up_proj(own)))
 
 
 class Pixtral(Module):
@@ -135,7 +144,7 @@ class Pixtral(Module):
         self.layers = [PixtralLayer(options) for _ in range(options.layers)]
 
     def steps(
-        self, patches: mx.array, rows: int, columns: int, count: int
+        self, patches: mx.array, rows: int, columns: int, count: int, turns: Turns
     ) -> Generator[None, None, mx.array]:
         """Return the hidden states (N, D) of patches, yielding between bounded parts.
 
@@ -144,11 +153,15 @@ class Pixtral(Module):
             rows: of them.
             columns: of them.
             count: layers that they go through.
+            turns: of the work.
         """
-        x = self.ln_pre(self.patch_conv(patches))
+        x = yield from turns.joined(
+            lambda part: self.ln_pre(self.patch_conv(patches[part])),
+            len(patches),
+            patches.shape[1] * self._options.dims,
+        )
         turned = Turned.of(rows, columns, self._options)
-        mx.eval(x, *turned)
-        yield
+        mx.eval(*turned)
         for layer in self.layers[:count]:
-            x = yield from layer.steps(x, turned)
+            x = yield from layer.steps(x, turned, turns)
         return x

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from typing import Any, TypeGuard
 
     from cowmlx.vision.pixels import Pixels
+    from cowmlx.vision.turns import Turns
 
 FILE = "preprocessor_config.json"
 _MOST = mx.finfo(mx.float32).max
+_NORMALIZING = 128  # multiplications of a product that take as long as a number that is normalized
 _WHOLE = "processor_config.json"  # has the same for images, and more, in folders of later years
 
 
@@ -98,17 +100,26 @@ class Preprocessing:
             raise _bad(name)
         return [float(each) for each in value]
 
-    def steps(self, pixels: Pixels, height: int, width: int) -> Generator[None, None, mx.array]:
+    def steps(
+        self, pixels: Pixels, height: int, width: int, turns: Turns
+    ) -> Generator[None, None, mx.array]:
         """Resize, rescale and normalize an image, yielding between bounded parts.
+
+        Args:
+            pixels: the image.
+            height: the new one.
+            width: the new one.
+            turns: of the work.
 
         Returns:
             (height, width, 3) of float32.
         """
         image = yield from resize_steps(plain(pixels), height, width, self.resample)
-        image = self.normalized(image)
-        mx.eval(image)
-        yield
-        return image
+        return (
+            yield from turns.joined(
+                lambda part: self.normalized(image[part]), height, width * 3 * _NORMALIZING
+            )
+        )
 
     def normalized(self, image: mx.array) -> mx.array:
         """Return an image (H, W, C) of bytes, rescaled and normalized: (H, W, 3), lazily."""

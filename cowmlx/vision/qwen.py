@@ -167,10 +167,10 @@ class QwenImageEncoder(ImageEncoder[QwenTower]):
         """Return the rows of an image."""
         own = self._options
         width, height = self._resized(pixels.width, pixels.height)
-        image = yield from self._preprocessing.steps(pixels, height, width)
+        image = yield from self._preprocessing.steps(pixels, height, width, self.turns)
         tower = yield from self._read_tower()
         grid = height // own.patch, width // own.patch
-        return (yield from tower.steps(patches_of(image, own.patch), grid))
+        return (yield from tower.steps(patches_of(image, own.patch), grid, self.turns))
 
 
 def tower_options(family: str, config: dict[str, Any]) -> QwenTowerOptions:

@@ -16,11 +16,12 @@ from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import LayerNorm, RMSNorm
 
 from cowmlx.networks.encoders.layers import Activation, Attend
-from cowmlx.vision.turns import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
+
+    from cowmlx.vision.turns import Turns
 
     Grid = tuple[int, int]
 
@@ -174,7 +175,11 @@ class QwenLayer(Module):
         self._mlp_work = (3 if self.gated else 2) * dims * mlp
 
     def steps(
-        self, x: mx.array, angles: tuple[mx.array, mx.array], windows: list[tuple[int, int]]
+        self,
+        x: mx.array,
+        angles: tuple[mx.array, mx.array],
+        windows: list[tuple[int, int]],
+        turns: Turns,
     ) -> Generator[None, None, mx.array]:
         """Return the layer's result for (N, D), yielding between bounded parts.
 
@@ -182,17 +187,15 @@ class QwenLayer(Module):
             x: hidden states of patches.
             angles: cosines and sines of theirs.
             windows: numbers of windows, and patches of each.
+            turns: of the work.
         """
         count, dims = x.shape
-        projected = []
-        for part in parts(count, 3 * dims * dims):
-            q, k, v = mx.split(self.qkv(self.norm1(x[part])), 3, axis=-1)
-            own = angles[0][part], angles[1][part]
-            projected.append([self._turned(q, own), self._turned(k, own), self._split(v)])
-            mx.eval(projected[-1])
-            yield
-        q, k, v = (mx.concatenate(list(own)) for own in zip(*projected, strict=True))
-        attended = []
+        q, k, v = yield from turns.joined_all(
+            lambda part: self._projected(x[part], (angles[0][part], angles[1][part])),
+            count,
+            3 * dims * dims,
+        )
+        own = []
         begin = 0
         for number, size in windows:
             shape = number, size, self.heads, -1
@@ -200,20 +203,25 @@ class QwenLayer(Module):
             queries, keys, values = (
                 each[begin:end].reshape(shape).transpose(0, 2, 1, 3) for each in (q, k, v)
             )
-            for own_part in self._attended(queries, keys, values):
-                attended.append(own_part)
-                mx.eval(own_part)
-                yield
+            own.append((yield from self._attended(queries, keys, values, turns)))
             begin = end
-        x = x + self.proj(mx.concatenate(attended))
-        mx.eval(x)
+        attended = own[0] if len(own) == 1 else mx.concatenate(own)
+        mx.eval(attended)
         yield
-        made = []
-        for part in parts(count, self._mlp_work):
-            made.append(x[part] + self._mlp(self.norm2(x[part])))
-            mx.eval(made[-1])
-            yield
-        return mx.concatenate(made)
+        added = yield from turns.joined(
+            lambda part: x[part] + self.proj(attended[part]), count, dims * dims
+        )
+        return (
+            yield from turns.joined(
+                lambda part: added[part] + self._mlp(self.norm2(added[part])),
+                count,
+                self._mlp_work,
+            )
+        )
+
+    def _projected(self, x: mx.array, angles: tuple[mx.array, mx.array]) -> list[mx.array]:
+        q, k, v = mx.split(self.qkv(self.norm1(x)), 3, axis=-1)
+        return [self._turned(q, angles), self._turned(k, angles), self._split(v)]
 
     def _split(self, x: mx.array) -> mx.array:
         return x.reshape(len(x), self.heads, -1)
@@ -225,18 +233,20 @@ class QwenLayer(Module):
         turned = [first * cosines - second * sines, second * cosines + first * sines]
         return mx.concatenate(turned, axis=-1).astype(x.dtype)
 
-    def _attended(self, q: mx.array, k: mx.array, v: mx.array) -> Iterator[mx.array]:
-        """Yield parts of (N, dims) from windows (W, heads, S, D), lazily."""
+    def _attended(
+        self, q: mx.array, k: mx.array, v: mx.array, turns: Turns
+    ) -> Generator[None, None, mx.array]:
+        """Return (N, dims) from windows (W, heads, S, D), yielding between bounded parts."""
         number, heads, size, width = q.shape
         each = 2 * size * heads * width  # multiplications of a query
+
+        def own(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+            return self.attend(q, k, v).transpose(0, 2, 1, 3).reshape(-1, heads * width)
+
         if number > 1:
-            for part in parts(number, size * each):
-                made = self.attend(q[part], k[part], v[part])
-                yield made.transpose(0, 2, 1, 3).reshape(-1, heads * width)
-            return
-        for part in parts(size, each):
-            made = self.attend(q[:, :, part], k, v)
-            yield made.transpose(0, 2, 1, 3).reshape(-1, heads * width)
+            windows = turns.joined(lambda part: own(q[part], k[part], v[part]), number, size * each)
+            return (yield from windows)
+        return (yield from turns.joined(lambda part: own(q[:, :, part], k, v), size, each))
 
     def _mlp(self, x: mx.array) -> mx.array:
         hidden = self.linear_fc1(x)
@@ -268,20 +278,21 @@ class Merger(Module):
         self.linear_fc2 = Linear(self._width, options.out)
         self._work = self._width * (self._width + options.out)
 
-    def steps(self, x: mx.array) -> Generator[None, None, mx.array]:
+    def steps(self, x: mx.array, turns: Turns) -> Generator[None, None, mx.array]:
         """Return rows (N, out) of hidden states (N merge², D), yielding between bounded parts."""
         squares = x.reshape(-1, self._width)
-        made = []
-        for part in parts(len(squares), self._work):
-            own = squares[part]
-            if self._behind:
-                own = self.norm(own)
-            else:
-                own = self.norm(own.reshape(-1, x.shape[-1])).reshape(own.shape)
-            made.append(self.linear_fc2(self.activation(self.linear_fc1(own))))
-            mx.eval(made[-1])
-            yield
-        return mx.concatenate(made)
+        return (
+            yield from turns.joined(
+                lambda part: self._merged(squares[part], x.shape[-1]), len(squares), self._work
+            )
+        )
+
+    def _merged(self, squares: mx.array, dims: int) -> mx.array:
+        if self._behind:
+            own = self.norm(squares)
+        else:
+            own = self.norm(squares.reshape(-1, dims)).reshape(squares.shape)
+        return self.linear_fc2(self.activation(self.linear_fc1(own)))
 
 
 class QwenTower(Module):
@@ -303,12 +314,13 @@ class QwenTower(Module):
         if options.stacked:
             self.stacked = [Merger(options, behind=True) for _ in options.stacked]
 
-    def steps(self, patches: mx.array, grid: Grid) -> Generator[None, None, mx.array]:
+    def steps(self, patches: mx.array, grid: Grid, turns: Turns) -> Generator[None, None, mx.array]:
         """Return rows of an image, and behind each the features for the network's first layers.
 
         Args:
             patches: (rows * columns, patch * patch * 3), by rows.
             grid: rows and columns.
+            turns: of the work.
 
         Returns:
             (N, out * (1 + stacked)) by rows and columns of merged patches; yields between bounded
@@ -316,30 +328,30 @@ class QwenTower(Module):
         """
         own = self._options
         places = Places(own, grid)
-        x = yield from self._embedded(places, places.ordered(patches.reshape(*grid, -1)))
+        x = yield from self._embedded(places, places.ordered(patches.reshape(*grid, -1)), turns)
         whole = [(1, len(x))]
         angles = places.angles(own.dims // own.heads)
         made = []
         for at, layer in enumerate(self.blocks):
             windows = whole if not own.window or at in own.full else places.windows
-            x = yield from layer.steps(x, angles, windows)
+            x = yield from layer.steps(x, angles, windows, turns)
             if at in own.stacked:
                 merger = self.stacked[own.stacked.index(at)]
-                made.append((yield from merger.steps(x)))
-        rows = yield from self.merger.steps(x)
+                made.append((yield from merger.steps(x, turns)))
+        rows = yield from self.merger.steps(x, turns)
         joined = places.restored(mx.concatenate([rows, *made], axis=-1))
         mx.eval(joined)
         return joined
 
-    def _embedded(self, places: Places, patches: mx.array) -> Generator[None, None, mx.array]:
+    def _embedded(
+        self, places: Places, patches: mx.array, turns: Turns
+    ) -> Generator[None, None, mx.array]:
         """Return the hidden states (N, dims) of patches before the first layer."""
         own = self._options
-        made = []
-        for part in parts(len(patches), own.frames * patches.shape[1] * own.dims):
+
+        def embedded(part: slice) -> mx.array:
             x = self.patch_embedding(mx.tile(patches[part], (1, own.frames)))
-            if own.side:
-                x = x + places.interpolated(self.pos_embed, own.side, part)
-            mx.eval(x)
-            made.append(x)
-            yield
-        return mx.concatenate(made)
+            return x + places.interpolated(self.pos_embed, own.side, part) if own.side else x
+
+        work = own.frames * patches.shape[1] * own.dims
+        return (yield from turns.joined(embedded, len(patches), work))

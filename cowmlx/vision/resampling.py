@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _BITS = 32 - 8 - 2
 _PART = 1 << 22  # products of a turn
+_WEIGHTS = 1 << 12  # of a filter that are computed in a turn
 
 
 def _bilinear(x: float) -> float:
@@ -65,17 +66,22 @@ class _Taps(NamedTuple):
     weights: mx.array
 
 
-def _taps(size: int, wanted: int, kind: Filter) -> _Taps:
+def _taps(size: int, wanted: int, kind: Filter) -> Generator[None, None, _Taps]:
     scale = size / wanted
     wide = max(scale, 1.0)
     support = kind.support * wide
     count = math.ceil(support) * 2 + 1
     places, weights = [], []
+    computed = 0
     for at in range(wanted):
+        if computed > _WEIGHTS:
+            computed = 0
+            yield
         center = (at + 0.5) * scale
         first = max(int(center - support + 0.5), 0)
         end = min(int(center + support + 0.5), size)
         own = [kind.weight((x - center + 0.5) * (1.0 / wide)) for x in range(first, end)]
+        computed += len(own)
         total = 0.0
         for weight in own:
             total += weight
@@ -99,7 +105,7 @@ def _combined(rows: mx.array, taps: _Taps) -> mx.array:
 def _along_first(image: mx.array, wanted: int, kind: Filter) -> Generator[None, None, mx.array]:
     """Resize the first axis of (N, A, C)."""
     size, across, channels = image.shape
-    taps = _taps(size, wanted, kind)
+    taps = yield from _taps(size, wanted, kind)
     width = max(1, _PART // (wanted * taps.places.shape[1] * channels))
     parts = []
     for begin in range(0, across, width):

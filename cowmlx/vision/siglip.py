@@ -11,11 +11,12 @@ from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import LayerNorm
 
 from cowmlx.networks.encoders.layers import Activation, Attend
-from cowmlx.vision.turns import parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from cowmlx.vision.turns import Turns
 
 
 class SiglipOptions(NamedTuple):
@@ -55,32 +56,36 @@ class SiglipLayer(Module):
         self.attend = Attend((dims // options.heads) ** -0.5)
         self.fc1, self.fc2 = Linear(dims, options.mlp), Linear(options.mlp, dims)
         self.activation = Activation(options.activation)
-        self._mlp = 2 * dims * options.mlp
+        self._mlp_work = 2 * dims * options.mlp
 
-    def steps(self, x: mx.array) -> Generator[None, None, mx.array]:
+    def steps(self, x: mx.array, turns: Turns) -> Generator[None, None, mx.array]:
         """Return the layer's result for (N, D), yielding between bounded parts."""
         count, dims = x.shape
-        projected = []
-        for part in parts(count, 3 * dims * dims):
-            normed = self.layer_norm1(x[part])
-            projected.append([self.q_proj(normed), self.k_proj(normed), self.v_proj(normed)])
-            mx.eval(projected[-1])
-            yield
-        q, k, v = (self._split(mx.concatenate(list(own))) for own in zip(*projected, strict=True))
-        attended = []
-        for part in parts(count, 2 * count * dims + dims * dims):
-            own = self.attend(q[:, :, part], k, v)
-            joined = own.transpose(0, 2, 1, 3).reshape(-1, dims)
-            attended.append(x[part] + self.out_proj(joined))
-            mx.eval(attended[-1])
-            yield
-        x, made = mx.concatenate(attended), []
-        for part in parts(count, self._mlp):
-            own = self.fc1(self.layer_norm2(x[part]))
-            made.append(x[part] + self.fc2(self.activation(own)))
-            mx.eval(made[-1])
-            yield
-        return mx.concatenate(made)
+        projected = yield from turns.joined_all(
+            lambda part: self._projected(x[part]), count, 3 * dims * dims
+        )
+        q, k, v = (self._split(own) for own in projected)
+        attended = yield from turns.joined(
+            lambda part: x[part] + self._attended(q[:, :, part], k, v),
+            count,
+            2 * count * dims + dims * dims,
+        )
+        return (
+            yield from turns.joined(
+                lambda part: attended[part] + self._mlp(attended[part]), count, self._mlp_work
+            )
+        )
+
+    def _projected(self, x: mx.array) -> list[mx.array]:
+        normed = self.layer_norm1(x)
+        return [self.q_proj(normed), self.k_proj(normed), self.v_proj(normed)]
+
+    def _attended(self, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+        made = self.attend(q, k, v).transpose(0, 2, 1, 3)
+        return self.out_proj(made.reshape(q.shape[2], -1))
+
+    def _mlp(self, x: mx.array) -> mx.array:
+        return self.fc2(self.activation(self.fc1(self.layer_norm2(x))))
 
     def _split(self, x: mx.array) -> mx.array:
         return x.reshape(1, x.shape[0], self.heads, -1).transpose(0, 2, 1, 3)
@@ -108,20 +113,24 @@ class Siglip(Module):
         return self.position_embedding(mx.arange(self._known))
 
     def steps(
-        self, patches: mx.array, positions: mx.array | None = None
+        self, patches: mx.array, turns: Turns, positions: mx.array | None = None
     ) -> Generator[None, None, mx.array]:
         """Return the hidden states (N, D) of patches, yielding between bounded parts.
 
         Args:
             patches: (N, P).
+            turns: of the work.
             positions: their embeddings, (N, D); None: all that there are, in order.
         """
         own = self.positions if positions is None else positions
-        x = self.patch_embedding(patches) + own
-        mx.eval(x)
-        yield
+        x = yield from turns.joined(
+            lambda part: self.patch_embedding(patches[part]) + own[part],
+            len(patches),
+            patches.shape[1] * own.shape[1],
+        )
         for layer in self.layers:
-            x = yield from layer.steps(x)
+            x = yield from layer.steps(x, turns)
         x = self.post_layernorm(x)
         mx.eval(x)
+        yield
         return x

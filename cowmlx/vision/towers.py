@@ -22,6 +22,7 @@ MOST_LAYERS = 1 << 8
 """Of a tower: they are made in one turn."""
 MOST_SIZE = 1 << 16
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
+_GROUP_BYTES = 1 << 23  # of weights that are read in a turn
 _CONV_AXES = (4, 5)  # of images; of frames of images
 
 
@@ -149,7 +150,7 @@ def load_steps(
     weights.assign(tower, found, path)
     tower.eval()  # kernels have no gradient
     prepare_for_device(tower, constants.ACTIVATIONS_EXACT)
-    for _ in weights.evaluate(tower, path):
+    for _ in weights.evaluate(tower, path, _GROUP_BYTES):
         yield
 
 
