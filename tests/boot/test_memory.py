@@ -1,4 +1,4 @@
-"""A whole generation under memcheck and under AddressSanitizer."""
+"""A whole generation, and hostile images, under memcheck and under AddressSanitizer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import hostile_images, tiny_vision_models
 from support.compiler import compile_c, compile_library, require, run
 from support.hosts import HOSTS, linked
 from support.paths import CSRC, LIBRARY, ROOT
@@ -35,6 +36,19 @@ def test_address_sanitizer(sanitized, model, environment, tmp_path, name):
     env = {**environment, "ASAN_OPTIONS": "detect_leaks=0"}
     done = run([program, model], env=env)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen2_5_vl"])
+def test_hostile_images(sanitized, environment, tmp_path, family):
+    """Pixels, files and messages that are no images, beside a model with a tower."""
+    program = compile_c(
+        [HOSTS / "hostile_images.c"], tmp_path / "host", *linked(sanitized), "-g", *SANITIZE
+    )
+    model = tiny_vision_models.make(tmp_path / "model", family)
+    env = {**environment, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = run([program, model, *hostile_images.files(tmp_path)], env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > len(hostile_images.KINDS)  # those that are whole, and some others
 
 
 @pytest.mark.long
