@@ -33,13 +33,13 @@ def read_conversation(
         )
     parsed_messages = _parse_json("messages_json", messages, list)
     parsed_options = _parse_json("options_json", options, dict) if options else {}
-    pictures = None
+    pictures, sees = None, isinstance(model.images, ImageStore)
     if isinstance(model.images, ImageStore):
         from cowmlx.services.pictures import taken  # late: few models take images
 
         model.require_one_machine("images")
         parsed_messages, pictures = taken(model.images, parsed_messages, handles)
-    return Conversation(model, parsed_messages, parsed_options, pictures)
+    return Conversation(model, parsed_messages, parsed_options, pictures, sees=sees)
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:

@@ -97,5 +97,5 @@ def _decoded(url: str, where: str) -> Pixels:
         raise InvalidArgument(f"{where} is not base64: {error}", argument=where) from None
     from cowmlx.vision import decoding
 
-    pixels, size = decoding.decode(memoryview(file))
+    pixels, size = decoding.decode(memoryview(file), where)
     return finished(pixels_steps(pixels, memoryview(pixels), size))

@@ -51,8 +51,12 @@ def wrong_type(where: str, accepted: str, value: object = ...) -> InvalidArgumen
     )
 
 
-def _text_only(where: str, stated: str, value: str | None = None) -> Unsupported:
-    return Unsupported(f"{where}{stated} this model takes text only", argument=where, value=value)
+def _not_taken(
+    where: str, stated: str, takes_images: bool, value: str | None = None
+) -> Unsupported:
+    images = "text, and images as parts of the types image and image_url"
+    accepted = images if takes_images else "text only"
+    return Unsupported(f"{where}{stated} this model takes {accepted}", argument=where, value=value)
 
 
 def check(messages: object, *, takes_images: bool = False) -> list[dict[str, Any]]:
@@ -92,7 +96,7 @@ def check(messages: object, *, takes_images: bool = False) -> list[dict[str, Any
         _check_calls(f"{where}.tool_calls", message.get("tool_calls"))
         for key in message:
             if key.removesuffix("s") in _MEDIA and message[key]:
-                raise _text_only(f"{where}.{key}", ":")
+                raise _not_taken(f"{where}.{key}", ":", takes_images)
     return [{key: value for key, value in m.items() if value is not None} for m in messages]
 
 
@@ -106,7 +110,8 @@ def _check_parts(where: str, content: list[Any], takes_images: bool) -> None:
         if takes_images and kind == "image":
             continue
         if isinstance(kind, str) and any(medium in kind for medium in _MEDIA):
-            raise _text_only(f"{where}[{number}].type", f" is {kind!r}, but", kind)
+            stated = f" is {kind!r}, but"
+            raise _not_taken(f"{where}[{number}].type", stated, takes_images, kind)
         if kind == "text" and not isinstance(part.get("text"), str):
             raise wrong_type(f"{where}[{number}].text", "a string")
 

@@ -282,7 +282,8 @@ class Conversation:
         model: that answers.
         messages: the messages.
         options: as hosts give them.
-        images: those in the messages; None for a model that takes none.
+        images: those in the messages; None without any.
+        sees: whether the model takes images.
 
     Attributes:
         prompt: the tokens, once :meth:`prompt_steps` are done.
@@ -298,6 +299,8 @@ class Conversation:
         messages: list[Any],
         options: dict[str, Any],
         images: Pictures | None = None,
+        *,
+        sees: bool = False,
     ) -> None:
         template = model.chat_template
         assert template is not None
@@ -320,6 +323,7 @@ class Conversation:
         self._model = model
         self._messages = messages
         self._images = images
+        self._sees = sees
         self.prompt: list[int] = []
 
     def prompt_steps(self) -> Generator[None, None, list[int]]:
@@ -333,7 +337,7 @@ class Conversation:
         images = self._images
         written = None if images is None else images.written
         prompt = yield from template.prompt_steps(
-            model.tokenizer, self._messages, self.options.template, written
+            model.tokenizer, self._messages, self.options.template, written, sees=self._sees
         )
         if images is not None:
             prompt = filled(prompt, images.written, images.ids)

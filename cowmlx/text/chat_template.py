@@ -159,10 +159,13 @@ class ChatTemplate:
         messages: list[dict[str, Any]],
         options: dict[str, Any],
         images: Written | None = None,
+        *,
+        sees: bool = False,
     ) -> Generator[None, None, list[int]]:
         """Render messages to tokens, yielding between the parts of a long text.
 
-        With ``images`` parts may be images: each has one token of that in its place.
+        With ``images`` parts may be images: each has one token of that in its place. Messages of
+        errors tell ``sees``, whether the model takes images.
 
         The template's special tokens are parsed. Their text inside messages that are not the
         assistant's, inside tools, documents and variables stays text unless the option
@@ -173,7 +176,7 @@ class ChatTemplate:
             InvalidArgument, BadFormat: as :meth:`render`.
         """
         chat_options.check_switches(options)
-        plain = chat_messages.check(messages, takes_images=images is not None)
+        plain = chat_messages.check(messages, takes_images=sees)
         yield from self._refuse_unread(plain, options)
         if images is not None:
             return (yield from self._with_images(tokenizer, plain, options, images))

@@ -27,8 +27,12 @@ def available() -> bool:
     return "PIL" in sys.modules or find_spec("PIL") is not None
 
 
-def decode(file: memoryview) -> tuple[bytes, tuple[int, int, int]]:
+def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int, int]]:
     """Decode a file.
+
+    Args:
+        file: its bytes.
+        name: of these in messages.
 
     Returns:
         the pixels, and height, width and channels.
@@ -38,14 +42,14 @@ def decode(file: memoryview) -> tuple[bytes, tuple[int, int, int]]:
         BadFormat: it is no image of a known format, or damaged.
         InvalidArgument: it has too many pixels.
     """
-    image = _opened(file)
+    image = _opened(file, name)
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise InvalidArgument(
-            f"bytes is an image of {width} x {height}: {width * height} pixels, which can be at "
+            f"{name} is an image of {width} x {height}: {width * height} pixels, which can be at "
             f"most {MAX_PIXELS}",
             reason="limit_exceeded",
-            argument="bytes",
+            argument=name,
             needed=width * height,
             limit=MAX_PIXELS,
         )
@@ -58,10 +62,10 @@ def decode(file: memoryview) -> tuple[bytes, tuple[int, int, int]]:
             plain = _plain(turned)
             return plain.tobytes(), (plain.height, plain.width, _CHANNELS[plain.mode])
     except Exception as error:  # Pillow raises OSError, SyntaxError, struct.error and others
-        raise _damaged(error) from error
+        raise _damaged(error, name) from error
 
 
-def _opened(file: memoryview) -> Any:
+def _opened(file: memoryview, name: str) -> Any:
     """Read the header of an image."""
     try:
         from PIL import Image, UnidentifiedImageError
@@ -80,25 +84,25 @@ def _opened(file: memoryview) -> Any:
             return Image.open(io.BytesIO(file), formats=FORMATS)
     except UnidentifiedImageError as error:
         raise BadFormat(
-            f"bytes is no image, or damaged; it can be {_ACCEPTED}", file="bytes"
+            f"{name} is no image, or damaged; it can be {_ACCEPTED}", file=name
         ) from error
     except Image.DecompressionBombError as error:
         raise InvalidArgument(
-            f"bytes is an image of more than {MAX_PIXELS} pixels",
+            f"{name} is an image of more than {MAX_PIXELS} pixels",
             reason="limit_exceeded",
-            argument="bytes",
+            argument=name,
             limit=MAX_PIXELS,
         ) from error
     except Exception as error:
-        raise _damaged(error) from error
+        raise _damaged(error, name) from error
 
 
-def _damaged(error: Exception) -> BadFormat:
+def _damaged(error: Exception, name: str) -> BadFormat:
     """Return the error of a damaged file; raises where memory is short instead."""
     if not isinstance(error, OSError) or error.errno is not None:  # Pillow's own has none
         failures.reraise_shortage(error)
     text = str(error)[:200] or type(error).__name__
-    return BadFormat(f"bytes is a damaged image: {text}", file="bytes")
+    return BadFormat(f"{name} is a damaged image: {text}", file=name)
 
 
 def _turned(image: Any) -> Any:
@@ -108,7 +112,7 @@ def _turned(image: Any) -> Any:
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
     except Exception as error:
-        _damaged(error)
+        _damaged(error, "")
         return image
     return image if orientation not in range(2, 9) else ImageOps.exif_transpose(image)
 

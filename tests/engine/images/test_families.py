@@ -101,6 +101,11 @@ def test_a_data_url_is_the_image_that_it_encodes(lib, seer, media, recorded):
         message = refused(EINVAL, lib.chat_prompt, seer, [{"role": "user", "content": [part]}])
         assert bad in message
         assert "messages[0].content[0].image_url.url" in message
+    cut = base64.b64encode(out.getvalue()[: len(out.getvalue()) // 2]).decode()
+    for data in ("AAAA", cut):
+        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+        message = refused(EFORMAT, lib.chat_prompt, seer, [{"role": "user", "content": [part]}])
+        assert "messages[0].content[0].image_url.url is" in message
 
 
 def test_bad_parts_are_refused_by_name(lib, seer, media, recorded, calf):
@@ -113,11 +118,15 @@ def test_bad_parts_are_refused_by_name(lib, seer, media, recorded, calf):
         ({"type": "image", "media": 2**70}, EHANDLE, "is not an open media"),
         ({"type": "image", "media": seer}, EHANDLE, "is not an open media"),
         ({"type": "image_url", "image_url": {"url": 7}}, EINVAL, "image_url.url"),
-        ({"type": "video", "media": handle}, EUNSUPPORTED, "video"),
+        ({"type": "video", "media": handle}, EUNSUPPORTED, "takes text, and images"),
     ]
     for part, status, text in cases:
         message = refused(status, lib.chat_prompt, seer, [{"role": "user", "content": [part]}])
         assert text in message
+    message = refused(
+        EUNSUPPORTED, lib.chat_prompt, seer, [{"role": "user", "content": "a", "images": ["x"]}]
+    )
+    assert "image_url" in message
     message = refused(EUNSUPPORTED, lib.chat_prompt, calf, said(handle))
     assert "takes text only" in message
     assert lib.info(calf)["images"] is None
