@@ -139,8 +139,12 @@ cdef int64_t step() noexcept:
     """Do one unit of work. Units end their calls; an exception here is a bug of the library.
 
     A step that has no memory between the turns of units is made again.
+
+    As everywhere here, nothing returns while it handles an exception: without memory that may have
+    no traceback, and the code of Cython 3.3 would release it all the same.
     """
     global shortages
+    cdef bint again = False
     bound_recursion()
     drop_objects()
     try:
@@ -154,13 +158,12 @@ cdef int64_t step() noexcept:
         return -1 if due is None else <int64_t> min(max(due * 1e6, 1.0), 60e6)
     except MemoryError as error:
         shortages += 1
-        if shortages < MAX_SHORTAGES:
-            return 0
-        give_up(error)
-        return -1
+        again = shortages < MAX_SHORTAGES
+        if not again:
+            give_up(error)
     except BaseException as error:
         give_up(error)
-        return -1
+    return 0 if again else -1
 
 
 cdef void give_up(object error) noexcept:
@@ -168,6 +171,9 @@ cdef void give_up(object error) noexcept:
 
     The runtime continues as if it had just been started.
     """
+    cdef HostCall call
+    cdef cow_request* r
+    failure = error
     try:
         place = failures.place(error)
         text = f"a step that was no single call's failed, and every handle is freed: {place}"
@@ -175,13 +181,16 @@ cdef void give_up(object error) noexcept:
         failure = CowMlxError(text)
         failures.forget_frames(error)
     except BaseException:  # its own text fails, or there is no memory
-        failure = CowMlxError("")
+        pass
     try:
         engine.free_all(failure)
     except BaseException:
         pass
-    for call in list(kept):  # calls that the engine no longer knows
-        (<HostCall> call).fail(failure)
+    while kept:  # calls that the engine no longer knows; this needs no memory
+        call = kept.pop()
+        r = call.give_up_request()
+        if r != NULL:
+            fail(r, failure)
 
 
 cdef void rest() noexcept:

@@ -313,7 +313,8 @@ cdef class HostCall:
         try:
             WRITERS[<int> self.r.op](self.r, value)
         except BaseException as error:
-            self.fail(error)
+            self.fail(error)  # which lets go of the request
+        if self.r == NULL:
             return False
         self.end(COW_MLX_OK)
         return True

@@ -257,6 +257,22 @@ def test_the_bridge_has_no_list_comprehensions():
     assert not any(found.values()), found
 
 
+def test_no_handler_of_the_bridge_returns():
+    """Without memory an exception may have no traceback: Cython 3.3 would release it there."""
+    found = []
+    for path in PACKAGE.rglob("*.p[xy][xi]"):
+        handler = None  # the indentation of one that is open
+        for line in filter(str.strip, path.read_text().splitlines()):
+            indent = len(line) - len(line.lstrip())
+            if handler is not None and indent <= handler:
+                handler = None
+            if re.match(r"\s*except\b.*:", line):
+                handler = indent
+            elif handler is not None and re.match(r"\s*(return|break|continue)\b", line):
+                found.append((path.name, line))
+    assert not found
+
+
 def test_json_from_outside_is_read_in_one_place():
     """What is read elsewhere is our own: the doctor's host wrote it."""
     allowed = {PACKAGE / "json_text.py", PACKAGE / "commands/doctor/checks.py"}

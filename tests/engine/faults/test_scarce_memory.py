@@ -17,6 +17,7 @@ from support.paths import ROOT
 from support.signatures import EBUFFER
 
 from cowmlx import failures
+from cowmlx.engine import Engine
 from cowmlx.errors import Shortage
 from cowmlx.generation.outlet import Outlet
 from cowmlx.scheduling.lane import Lane
@@ -120,6 +121,27 @@ def test_an_error_is_kept_without_memory(monkeypatch):
 
     monkeypatch.setattr(failures, "translate", scarce)
     assert isinstance(failures.kept(RuntimeError("any")), Shortage)
+
+
+def test_an_exception_that_has_no_traceback(lib, tiny, open_context, monkeypatch):
+    """There is no memory for one either, while a step ends."""
+    allocator = pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
+    context, own, scarce = open_context(tiny(KV)), Engine.step, [True]
+    expected = lib.generate(open_context(tiny(KV)), prompt(40), max_tokens=12).text
+
+    def step(engine):
+        if scarce and scarce.pop():
+            allocator.set_nomemory(0, 200)
+            raise MemoryError
+        return own(engine)
+
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(Engine, "step", step)
+            assert lib.generate(context, prompt(40), max_tokens=12).text == expected
+    finally:
+        allocator.remove_mem_hooks()
+    assert not scarce
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
