@@ -71,7 +71,7 @@ def _made(
 ) -> Generator[None, None, Trainee]:
     model.require_one_machine("training_create_for_model")
     model.require_generation("training_create_for_model")
-    model.read_weights()
+    yield from model.read_steps()
     objective = yield from LanguageObjective.steps(model, wanted, require_room)
     inputs = TokenInputs(model)
     return Trainee.of(Training(objective, settings), inputs, params, takes_lines=True)

@@ -24,7 +24,7 @@ from cowmlx.models.images import ImageStore, info_of
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services.conversations import read_conversation
 from cowmlx.services.loading import Loading, ModelToCome
-from cowmlx.services.sleeping import FallingAsleep, Sleep
+from cowmlx.services.sleeping import FallingAsleep, Sleep, Waking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -310,13 +310,16 @@ class Models:
 
         model = self.get(handle)
         model.require_one_machine("model_embed")
-        model.read_weights()
-        params = EmbeddingParams(fields, model)
 
-        def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
-            return embed_steps(model, hidden, texts, params)
+        def start() -> None:
+            params = EmbeddingParams(fields, model)
 
-        self._make_rows(call, model, len(texts), params.width, steps)
+            def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
+                return embed_steps(model, hidden, texts, params)
+
+            self._make_rows(call, model, len(texts), params.width, steps)
+
+        self._with_weights(call, model, start)
 
     @keeps_call
     def model_rank(
@@ -326,15 +329,18 @@ class Models:
         from cowmlx.services.ranking import RankParams, rank_steps  # late: few hosts need it
 
         model = self.get(handle)
-        model.read_weights()
-        model.require_task("rank")
-        params = RankParams(fields, model, query)
 
-        def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
-            return rank_steps(model, hidden, documents, params)
+        def start() -> None:
+            model.require_task("rank")
+            params = RankParams(fields, model, query)
 
-        labels = len(model.labels) if model.labels is not None else 1
-        self._make_rows(call, model, len(documents), lambda _: labels, steps)
+            def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
+                return rank_steps(model, hidden, documents, params)
+
+            labels = len(model.labels) if model.labels is not None else 1
+            self._make_rows(call, model, len(documents), lambda _: labels, steps)
+
+        self._with_weights(call, model, start)
 
     @keeps_call
     def model_classify(self, call: Call, handle: int, text: str) -> None:
@@ -346,19 +352,30 @@ class Models:
         model = self.get(handle)
         model.require_one_machine("model_classify")
         model.require_task("classify")
-        model.read_weights()
-        params = EmbeddingParams({**EMBED, "pooling": constants.POOLING_MEAN}, model)
-        streams = self._runtime.streams
-        stream = streams.take()
-        try:
-            with mx.stream(stream):
-                hidden = None if model.is_encoder else hidden_states_of(model)
-        except BaseException:
-            streams.give_back(stream)
-            raise
-        steps = classify_steps(model, hidden, text, params)
-        unit = SteppedCall(call, steps, stream, model, lambda: streams.give_back(stream))
-        self._runtime.scheduler.add(unit)
+
+        def start() -> None:
+            params = EmbeddingParams({**EMBED, "pooling": constants.POOLING_MEAN}, model)
+            streams = self._runtime.streams
+            stream = streams.take()
+            try:
+                with mx.stream(stream):
+                    hidden = None if model.is_encoder else hidden_states_of(model)
+            except BaseException:
+                streams.give_back(stream)
+                raise
+            steps = classify_steps(model, hidden, text, params)
+            unit = SteppedCall(call, steps, stream, model, lambda: streams.give_back(stream))
+            self._runtime.scheduler.add(unit)
+
+        self._with_weights(call, model, start)
+
+    def _with_weights(self, call: Call, model: Model, start: Callable[[], None]) -> None:
+        """Start a call's work at once, or after a sleeping model is read in turns."""
+        if model.is_read:
+            model.read_weights()
+            start()
+        else:
+            self._runtime.scheduler.add(Waking(call, model, start))
 
     def _make_rows(
         self,
@@ -439,21 +456,25 @@ class Adapters:
         """
         return self._runtime.handles.get(constants.KIND_ADAPTER, handle)  # type: ignore[return-value]
 
-    def adapter_load(self, model_handle: int, path: str, scale: float) -> int:
-        """Load an adapter for a model and return its handle."""
-        from cowmlx.models import adapters  # late: few hosts need it
-
+    @keeps_call
+    def adapter_load(self, call: Call, model_handle: int, path: str, scale: float) -> None:
+        """Load an adapter for a model; the call ends with its handle."""
         model = self._models.get(model_handle)
         model.require_one_machine("adapter_load")
         model.require_generation("adapter_load")
         stream = self._runtime.streams.take()
-        try:
-            with mx.stream(stream):
-                if model.is_asleep:  # before it has a copy, which would check other weights
-                    model.read_weights()
-                adapted = adapters.adapted(model, path, scale)
-        finally:
-            self._runtime.streams.give_back(stream)
+        steps = self._load_steps(model, path, scale)
+        unit = SteppedCall(
+            call, steps, stream, model, lambda: self._runtime.streams.give_back(stream)
+        )
+        self._runtime.scheduler.begin(unit)
+
+    def _load_steps(self, model: Model, path: str, scale: float) -> Generator[None, None, int]:
+        from cowmlx.models import adapters  # late: few hosts need it
+
+        if model.is_asleep:  # before it has a copy, which would check other weights
+            yield from model.read_steps()
+        adapted = adapters.adapted(model, path, scale)
         return self._runtime.handles.add(constants.KIND_ADAPTER, Adapter(model, adapted))
 
     def adapter_free(self, handle: int) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
+    from cowmlx.call import Call
     from cowmlx.generation.context import Context
     from cowmlx.models.model import Model
     from cowmlx.services.runtime import Runtime
@@ -26,6 +27,23 @@ if TYPE_CHECKING:
 
 class FallingAsleep(SteppedCall):
     """Puts a model to sleep for a call."""
+
+
+class Waking(SteppedCall):
+    """Reads the weights of a model for a call, then starts its work.
+
+    Args:
+        call: continues with the work.
+        model: that is on disk.
+        start: starts the work; what it raises ends the call.
+    """
+
+    def __init__(self, call: Call, model: Model, start: Callable[[], None]) -> None:
+        super().__init__(call, model.read_steps(), subject=model)
+        self._start = start
+
+    def _succeed(self, result: Any) -> None:
+        self._start()
 
 
 class Sleep:

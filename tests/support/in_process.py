@@ -58,6 +58,9 @@ class Call:
         self.result = value
         return True
 
+    def answer_size(self, size: int, count: int) -> bool:
+        return False
+
     def fail(self, error: BaseException) -> None:
         self.error = error
 

@@ -14,7 +14,7 @@ from support.signatures import EIO, ENOENT, ENOMEM, ESTATE
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import Canceled
 from cowmlx.folders import weights
-from cowmlx.generated.defaults import CONTEXT, GENERATION
+from cowmlx.generated.defaults import CONTEXT, EMBED, GENERATION, TRAINING
 from cowmlx.models import fingerprint
 
 START = prompt(60)
@@ -263,6 +263,45 @@ def test_a_cancel_while_it_wakes_changes_nothing(folder):
         in_process.finish(engine)
         assert isinstance(call.error, Canceled)
         assert engine.context_tokens(context) == []
+
+
+WAKING = {
+    "embed": lambda engine, call, model, adapter: engine.model_embed(
+        call, model, ["a", "b c"], EMBED
+    ),
+    "adapter_load": lambda engine, call, model, adapter: engine.adapter_load(
+        call, model, str(adapter), 1.0
+    ),
+    "training_create_for_model": lambda engine, call, model, adapter: (
+        engine.training_create_for_model(call, model, TRAINING)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAKING)
+def test_others_go_on_while_a_call_wakes_a_model(folder, tmp_path, name):
+    """As they do while a generation wakes one."""
+    adapter = tmp_path / "adapter"
+    tiny_adapters.make(adapter, folder(KV), ["q_proj"])
+    with in_process.started() as engine:
+        awake, asleep = (in_process.loaded(engine, folder(KV)) for _ in range(2))
+        context = engine.context_create(awake, CONTEXT)
+        call = in_process.Call()
+        engine.model_sleep(call, asleep)
+        in_process.finish(engine)
+        assert call.error is None
+        call, other = in_process.Call(), in_process.Call()
+        WAKING[name](engine, call, asleep, adapter)
+        engine.context_begin(other, context, START, GENERATION)
+        turns = 0
+        while engine.model_info(asleep)["asleep"]:
+            assert engine.step()
+            turns += 1
+        assert turns > 2
+        assert len(engine.context_tokens(context)) > 0
+        in_process.finish(engine)
+        assert (call.error, other.error) == (None, None)
+        assert call.result is not None
 
 
 def test_the_least_used_models_sleep_by_themselves(folder, lib, model):
