@@ -26,6 +26,7 @@ ASK_COUNT = ("How many {} are there?", "How many {} do you see?", "Count the {}.
 ASK_COLOUR = ("What colour is the {}?", "Which colour has the {}?")
 ASK_DIGIT = ("Which digit is this?", "Which digit do you see?", "What number is in the picture?")
 ASK_EXISTS = ("Is there {}?", "Do you see {}?")
+ASK_BOTH = ("Where are the {} and the {}?", "Where do you see the {} and the {}?")
 ASK_DESCRIBE = ("Describe the picture.", "What do you see?", "What is in the picture?")
 SIDES = {"left of": (0, -1), "right of": (0, 1), "above": (1, -1), "below": (1, 1)}
 BLIND = (
@@ -162,23 +163,37 @@ def ask_side(rng, scene):
     return Question("side", text, told)
 
 
+def ask_both(rng, scene):
+    """The places of two things that are there once."""
+    things = unique(scene, look_of)
+    if len(things) < 2:
+        return None
+    one, other = rng.sample(things, 2)
+    text = rng.choice(ASK_BOTH).format(look_of(one), look_of(other))
+    told = f"The {look_of(one)} is {PLACES[one.place]}, the {look_of(other)} {PLACES[other.place]}."
+    return Question("both", text, told)
+
+
 def ask_all(rng, scene):
     """Everything."""
     return Question("describe", rng.choice(ASK_DESCRIBE), describe(scene))
 
 
+# How often each kind is asked, at first and later. The network did not learn to tell how two things
+# lie to each other, but with these questions it learned early where things are.
 ASKERS = {
-    "count": (ask_count, 5), "colour": (ask_colour, 3), "digit": (ask_digit, 3),
-    "exists": (ask_exists, 3), "where": (ask_where, 3), "place": (ask_place, 3),
-    "side": (ask_side, 2), "describe": (ask_all, 4),
+    "count": (ask_count, 4, 5), "colour": (ask_colour, 4, 3), "digit": (ask_digit, 2, 2),
+    "exists": (ask_exists, 4, 4), "where": (ask_where, 5, 3), "place": (ask_place, 2, 3),
+    "side": (ask_side, 5, 0), "both": (ask_both, 0, 5), "describe": (ask_all, 3, 4),
 }  # fmt: skip
+ASKED = [kind for kind, (_, _, later) in ASKERS.items() if later]
 
 
-def ask(rng, scene, kinds=tuple(ASKERS)):
-    """A question about a scene, of one of some kinds."""
-    weights = [ASKERS[kind][1] for kind in kinds]
+def ask(rng, scene, early):
+    """A question about a scene."""
+    weights = [first if early else later for _, first, later in ASKERS.values()]
     while True:
-        asker = ASKERS[rng.choices(kinds, weights)[0]][0]
+        asker = ASKERS[rng.choices(list(ASKERS), weights)[0]][0]
         if question := asker(rng, scene):
             return question
 
@@ -195,14 +210,14 @@ def messages_of(questions, pictured=True, first=True):
     return made
 
 
-def conversations(seed, turns=TURNS):
-    """Scenes and conversations about them, for training."""
+def conversations(seed, turns=TURNS, early=False):
+    """Scenes and conversations about them, for training: those of early or of later steps."""
     rng = random.Random(seed)
     while True:
         scene = some_scene(rng)
         if held_out(scene):
             continue
-        questions = [ask(rng, scene) for _ in range(turns)]
+        questions = [ask(rng, scene, early) for _ in range(turns)]
         yield scene, messages_of(questions, first=rng.random() < 0.75)
 
 
@@ -217,11 +232,10 @@ def blind_conversations(seed):
 def heldout(seed, count):
     """Held-out scenes, each with a question, of every kind in turn; some scenes have one thing."""
     rng = random.Random(f"held out {seed}")
-    kinds = list(ASKERS)
     for number in range(count):
-        kind, question = kinds[number % len(kinds)], None
+        kind, question = ASKED[number % len(ASKED)], None
         while question is None:
             scene = some_scene(rng)
-            if held_out(scene) or (not scene.things[1:] and number // len(kinds) % 5 == 0):
+            if held_out(scene) or (not scene.things[1:] and number // len(ASKED) % 5 == 0):
                 question = ASKERS[kind][0](rng, scene)
         yield scene, question

@@ -101,13 +101,20 @@ def initial_model(llama, seed):
     return llama.Model(llama.ModelArgs.from_dict(CONFIG))
 
 
-def make_optimizer(steps, warm_up=WARM_UP, peak=PEAK_RATE):
-    """What makes the steps: the rate grows at first, then falls until the last of them."""
+def rates(steps, peak, last, warm_up=WARM_UP):
+    """The rate of each step: it grows at first, then falls until the last of them."""
     import mlx.optimizers as optim
 
     warm = optim.linear_schedule(0.0, peak, warm_up)
-    fall = optim.cosine_decay(peak, max(1, steps - warm_up), LAST_RATE)
-    rate = optim.join_schedules([warm, fall], [warm_up])
+    fall = optim.cosine_decay(peak, max(1, steps - warm_up), last)
+    return optim.join_schedules([warm, fall], [warm_up])
+
+
+def make_optimizer(steps, warm_up=WARM_UP, peak=PEAK_RATE):
+    """What makes the steps."""
+    import mlx.optimizers as optim
+
+    rate = rates(steps, peak, LAST_RATE, warm_up)
     return optim.AdamW(rate, betas=BETAS, weight_decay=WEIGHT_DECAY, bias_correction=True)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tools.calf import chat, sights
 from tools.calf.pictures import labels, paint
-from tools.calf.train import compiled_step, make_optimizer, run_workers, write_json
+from tools.calf.train import compiled_step, make_optimizer, rates, run_workers, write_json
 
 BREAK = "\n\n"  # around images: one token, as in the vocabulary of Gemma 3
 LENGTH = 128
@@ -29,8 +29,10 @@ GROUPS, GROUP, PAIRS, BLIND = 4, 8, 1, 1
 # Pictures without questions, whose labels alone are trained, for each with questions: the tower
 # learns from them in the first steps, and the text network later.
 GLANCES, GLANCING = 3, 300
+EARLY = 2400  # steps with the questions that are asked at first
 TOKENS, SHOWN = 44, 3.4  # about how many tokens of a row, and patches of a picture, are trained
 PEAK_RATE = 1e-3
+MATRIX_RATES = 1e-2, 2e-4  # Muon's highest and last
 LABEL_SHARE, GROUND_SHARE = 0.5, 0.1
 SEEING_TEMPLATE = chat.TEMPLATE.replace(
     "{{- part.text -}}",
@@ -44,7 +46,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="Train calf with eyes from a seed.")
     parser.add_argument("--out", type=Path, default=Path("models/calf-eyes"))
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
     parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
@@ -82,7 +84,7 @@ def make_tokenizer(seed):
     from tools.calf.eyes import MARKS, VOCABULARY
 
     writer = Writer(None)
-    seen = (messages for _, messages in sights.conversations(seed))
+    seen = (messages for _, messages in sights.conversations(seed, early=True))
     some = itertools.chain(
         itertools.islice(seen, 3000), itertools.islice(sights.blind_conversations(seed), 300)
     )
@@ -96,11 +98,11 @@ def blocks_of(rows, soft):
     return np.cumsum(starts, 1) * images
 
 
-def group(writer, seed):
+def group(writer, seed, early):
     """Scenes and rows of a group: one row has two pictures, one has none, the others one each."""
     from tools.calf.eyes import POSITIONS
 
-    seen = sights.conversations(seed)
+    seen = sights.conversations(seed, early=early)
     scenes, rows = [], []
     for pictures in [2] * PAIRS + [1] * (GROUP - PAIRS - BLIND):
         turns, row = 2 * sights.TURNS if pictures == 1 else 4, []
@@ -114,11 +116,11 @@ def group(writer, seed):
     return scenes, rows
 
 
-def batch(writer, seeds, glances):
+def batch(writer, seeds, glances, early):
     """Pictures' patches, rows, their trained tokens, image numbers and labels of patches."""
     from tools.calf.eyes import GRID, patches_of
 
-    made = [group(writer, seed) for seed in seeds]
+    made = [group(writer, seed, early) for seed in seeds]
     scenes = [scene for own, _ in made for scene in own]
     rows = np.array([row for _, own in made for row in own], np.int32)
     trained = chat.targets(writer.tokenizer, rows.reshape(-1)).reshape(rows.shape)
@@ -153,6 +155,19 @@ def mask_of(blocks):
     before = mx.tri(length, dtype=mx.bool_)
     same = (blocks[:, :, None] == blocks[:, None, :]) & (blocks[:, :, None] > 0)
     return mx.where(before | same, 0.0, -1e4)[:, None]
+
+
+def make_optimizers(steps):
+    """What makes the steps: Muon for the matrices of layers, AdamW for everything else.
+
+    Muon: https://kellerjordan.github.io/posts/muon/
+    """
+    import mlx.optimizers as optim
+
+    matrices = optim.Muon(rates(steps, *MATRIX_RATES), weight_decay=0.0)
+    rest = make_optimizer(steps, peak=PEAK_RATE)
+    chosen = [lambda name, weight: weight.ndim == 2 and "layers" in name]
+    return optim.MultiOptimizer([matrices, rest], chosen)
 
 
 def make_loss(model, mask, cross_entropy, soft):
@@ -237,7 +252,7 @@ def train(options):
     rank, groups = ring.rank(), range(ring.rank(), GROUPS, ring.size())
     writer = Writer(make_tokenizer(options.seed))
     model, mask, cross_entropy = network(options.seed)
-    optimizer = make_optimizer(options.steps, peak=PEAK_RATE)
+    optimizer = make_optimizers(options.steps)
     optimizer.init(model.trainable_parameters())
     done, kept = 0, options.checkpoints
     if options.resume:
@@ -248,7 +263,7 @@ def train(options):
     for number in range(done + 1, options.steps + 1):
         glances = GLANCES if number <= GLANCING else 0
         seeds = [f"{options.seed}/{number}/{own}" for own in groups]
-        value = step(*batch(writer, seeds, glances))
+        value = step(*batch(writer, seeds, glances, number <= EARLY))
         mean = value if mean is None else 0.98 * mean + 0.02 * value
         if rank == 0 and (number <= 5 or number % 50 == 0 or number == options.steps):
             speed = (number - done) / (time.time() - start)
