@@ -182,8 +182,8 @@ def _refuse_images(tokens: list[int]) -> None:
     for position, token in enumerate(tokens):
         if token in HOST_IDS:
             raise InvalidArgument(
-                f"tokens[{position}] is {token}, a position of an image, and only text is scored; "
-                "begin with the prompt up to the last image, and score what follows it",
+                f"tokens[{position}] is {token}, a position of an image, but only text is scored; "
+                "begin a prompt that ends with the last image, then score the text behind it",
                 argument=f"tokens[{position}]",
                 value=token,
             )

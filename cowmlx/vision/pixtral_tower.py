@@ -9,7 +9,8 @@ from mlx.nn.layers.base import Module
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import RMSNorm
 
-from cowmlx.networks.encoders.layers import Activation, Attend
+from cowmlx.networks.encoders.layers import Activation
+from cowmlx.vision.tower_layer import TowerLayer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,19 +61,15 @@ class Turned(NamedTuple):
         angles = mx.concatenate(both, axis=-1).reshape(rows * columns, -1)
         return cls(mx.cos(angles), mx.sin(angles))
 
-    def at(self, part: slice) -> Turned:
-        """Return those of some patches."""
-        return Turned(self.cosines[part], self.sines[part])
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """Turn x (N, H, head)."""
+    def rotated(self, x: mx.array, part: slice) -> mx.array:
+        """Return x (N, H, head) of a slice of the patches, with their positions."""
         first, second = mx.split(x, 2, axis=-1)
-        cosines, sines = (own[:, None].astype(x.dtype) for own in self)
+        cosines, sines = (own[part, None].astype(x.dtype) for own in self)
         turned = [first * cosines - second * sines, second * cosines + first * sines]
         return mx.concatenate(turned, axis=-1)
 
 
-class PixtralLayer(Module):
+class PixtralLayer(TowerLayer):
     """Attention and a gated MLP, each behind a norm.
 
     Args:
@@ -80,53 +77,29 @@ class PixtralLayer(Module):
     """
 
     def __init__(self, options: PixtralOptions) -> None:
-        super().__init__()
         dims, mlp = options.dims, options.mlp
-        self.heads = options.heads
+        super().__init__(dims, options.heads, 3 * dims * mlp)
         self.attention_norm, self.ffn_norm = RMSNorm(dims, _EPS), RMSNorm(dims, _EPS)
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
             Linear(dims, dims, bias=False) for _ in range(4)
         )
-        self.attend = Attend(options.head**-0.5)
         self.gate_proj, self.up_proj = (Linear(dims, mlp, bias=False) for _ in range(2))
         self.down_proj = Linear(mlp, dims, bias=False)
         self.activation = Activation(options.activation)
-        self._mlp_work = 3 * dims * mlp
 
-    def steps(self, x: mx.array, turned: Turned, turns: Turns) -> Generator[None, None, mx.array]:
-        """Return the layer's result for (N, D), yielding between bounded parts."""
-        count, dims = x.shape
-        projected = yield from turns.joined_all(
-            lambda part: self._projected(x[part], turned.at(part)), count, 3 * dims * dims
-        )
-        q, k, v = (own[None].transpose(0, 2, 1, 3) for own in projected)
-        attended = yield from turns.joined(
-            lambda part: x[part] + self._attended(q[:, :, part], k, v),
-            count,
-            2 * count * dims + dims * dims,
-        )
-        return (
-            yield from turns.joined(
-                lambda part: attended[part] + self._mlp(attended[part]), count, self._mlp_work
-            )
-        )
-
-    def _projected(self, x: mx.array, turned: Turned) -> list[mx.array]:
-        """Return queries, keys and values (N, H, head)."""
+    def projections(self, x: mx.array) -> list[mx.array]:
+        """Return the queries, keys and values of patches."""
         normed = self.attention_norm(x)
-        q, k, v = (
-            own(normed).reshape(len(x), self.heads, -1)
-            for own in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        return [turned(q), turned(k), v]
+        return [self.q_proj(normed), self.k_proj(normed), self.v_proj(normed)]
 
-    def _attended(self, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
-        made = self.attend(q, k, v).transpose(0, 2, 1, 3)
-        return self.o_proj(made.reshape(q.shape[2], -1))
+    def output(self, x: mx.array) -> mx.array:
+        """Return the output projection."""
+        return self.o_proj(x)
 
-    def _mlp(self, x: mx.array) -> mx.array:
-        own = self.ffn_norm(x)
-        return self.down_proj(self.activation(self.gate_proj(own), self.up_proj(own)))
+    def mlp(self, x: mx.array) -> mx.array:
+        """Return the MLP's result."""
+        normed = self.ffn_norm(x)
+        return self.down_proj(self.activation(self.gate_proj(normed), self.up_proj(normed)))
 
 
 class Pixtral(Module):
@@ -163,5 +136,5 @@ class Pixtral(Module):
         turned = Turned.of(rows, columns, self._options)
         mx.eval(*turned)
         for layer in self.layers[:count]:
-            x = yield from layer.steps(x, turned, turns)
+            x = yield from layer.steps(x, turns, turned.rotated)
         return x

@@ -145,7 +145,7 @@ def plain(pixels: Pixels) -> mx.array:
 def patches_of(image: mx.array, size: int) -> mx.array:
     """Return the square patches of an image, or of a grid of rows, (H, W, C).
 
-    What is left over at the right and at the bottom is dropped.
+    Pixels beyond the last whole patch of a row or a column are dropped.
 
     Returns:
         (N, size * size * C), from left to right and from top to bottom.

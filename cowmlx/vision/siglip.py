@@ -10,7 +10,8 @@ from mlx.nn.layers.embedding import Embedding
 from mlx.nn.layers.linear import Linear
 from mlx.nn.layers.normalization import LayerNorm
 
-from cowmlx.networks.encoders.layers import Activation, Attend
+from cowmlx.networks.encoders.layers import Activation
+from cowmlx.vision.tower_layer import TowerLayer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class SiglipOptions(NamedTuple):
         return self.image // self.patch
 
 
-class SiglipLayer(Module):
+class SiglipLayer(TowerLayer):
     """Attention and an MLP, each behind a norm.
 
     Args:
@@ -46,49 +47,27 @@ class SiglipLayer(Module):
     """
 
     def __init__(self, options: SiglipOptions) -> None:
-        super().__init__()
         dims = options.dims
-        self.heads = options.heads
+        super().__init__(dims, options.heads, 2 * dims * options.mlp)
         self.layer_norm1 = LayerNorm(dims, options.eps)
         self.layer_norm2 = LayerNorm(dims, options.eps)
         self.q_proj, self.k_proj = Linear(dims, dims), Linear(dims, dims)
         self.v_proj, self.out_proj = Linear(dims, dims), Linear(dims, dims)
-        self.attend = Attend((dims // options.heads) ** -0.5)
         self.fc1, self.fc2 = Linear(dims, options.mlp), Linear(options.mlp, dims)
         self.activation = Activation(options.activation)
-        self._mlp_work = 2 * dims * options.mlp
 
-    def steps(self, x: mx.array, turns: Turns) -> Generator[None, None, mx.array]:
-        """Return the layer's result for (N, D), yielding between bounded parts."""
-        count, dims = x.shape
-        projected = yield from turns.joined_all(
-            lambda part: self._projected(x[part]), count, 3 * dims * dims
-        )
-        q, k, v = (self._split(own) for own in projected)
-        attended = yield from turns.joined(
-            lambda part: x[part] + self._attended(q[:, :, part], k, v),
-            count,
-            2 * count * dims + dims * dims,
-        )
-        return (
-            yield from turns.joined(
-                lambda part: attended[part] + self._mlp(attended[part]), count, self._mlp_work
-            )
-        )
-
-    def _projected(self, x: mx.array) -> list[mx.array]:
+    def projections(self, x: mx.array) -> list[mx.array]:
+        """Return the queries, keys and values of patches."""
         normed = self.layer_norm1(x)
         return [self.q_proj(normed), self.k_proj(normed), self.v_proj(normed)]
 
-    def _attended(self, q: mx.array, k: mx.array, v: mx.array) -> mx.array:
-        made = self.attend(q, k, v).transpose(0, 2, 1, 3)
-        return self.out_proj(made.reshape(q.shape[2], -1))
+    def output(self, x: mx.array) -> mx.array:
+        """Return the output projection."""
+        return self.out_proj(x)
 
-    def _mlp(self, x: mx.array) -> mx.array:
+    def mlp(self, x: mx.array) -> mx.array:
+        """Return the MLP's result."""
         return self.fc2(self.activation(self.fc1(self.layer_norm2(x))))
-
-    def _split(self, x: mx.array) -> mx.array:
-        return x.reshape(1, x.shape[0], self.heads, -1).transpose(0, 2, 1, 3)
 
 
 class Siglip(Module):
