@@ -8,6 +8,8 @@ from types import TracebackType
 
 STEP = 0.01
 
+SLACK = 5.0  # seconds that a bound leaves to a machine that does much else, beside its lag
+
 
 class Lag:
     """Counts the seconds for which a thread that had something to do did not run.

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from support import islands
+from support.lag import SLACK
 from support.paths import ROOT
 from support.signatures import ELOST
 
@@ -39,7 +40,7 @@ def told(place, secret):
 def lost(one, more=0.0):
     """Fail unless a call was lost, in time."""
     assert one["status"] == ELOST, one
-    assert one["seconds"] < SILENCE + 1 + more + one["lag"], one
+    assert one["seconds"] < SILENCE + SLACK + more + one["lag"], one
     return one["message"]
 
 

@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 from driver import ENDLESS, Oracle, greedy, prompt
-from support.lag import Lag
+from support.lag import SLACK, Lag
 from support.library import StatusError
 from support.signatures import ECANCELED, ELOST, FINISH_TIMEOUT, SPLIT_PIPELINE
 from support.threads import Working
@@ -18,8 +18,8 @@ from support.workers import local_ranks, on
 
 START = prompt(40)
 SILENCE_MS = 1500
-BOUND = SILENCE_MS / 1000 + 1  # and what a machine that does much else takes
-LOADING_BOUND = 2 + 1  # which ranks have at least while they load
+BOUND = SILENCE_MS / 1000 + SLACK
+LOADING_BOUND = 2 + SLACK  # which ranks have at least while they load
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 from driver import greedy, prompt
-from support.lag import Lag
+from support.lag import SLACK, Lag
 from support.library import StatusError
 from support.meddlers import Meddler
 from support.signatures import EFORMAT, EIO, ELOST
@@ -65,7 +65,7 @@ def fails(lib, place, secret):
         params = on([meddler], secret, silence_timeout_ms=SILENCE_MS)
         with pytest.raises(StatusError) as caught, Lag() as lag:
             lib.load(place / "models/pipeline", **params)
-        assert monotonic() - began < seconds + 1 + lag.seconds
+        assert monotonic() - began < seconds + SLACK + lag.seconds
         assert local_ranks() == []
         return caught.value
 
