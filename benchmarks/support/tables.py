@@ -337,7 +337,10 @@ WORKLOADS = {
 
 
 def _peers_table(rows: Iterable[dict[str, Any]]) -> str:
-    """The table of the `peers` benchmark: a line per model and format, a column per workload."""
+    """The table of the `peers` benchmark: a line per model and format, a column per workload.
+
+    A workload that was not measured has no column.
+    """
     lines: dict[str, dict[str, str]] = {}
     for row in rows:
         side = "" if row["side"] == "library" else f", {row['side']}"
@@ -345,12 +348,13 @@ def _peers_table(rows: Iterable[dict[str, Any]]) -> str:
         line[row["workload"]] = _cell(row)
     if not lines:
         return ""
+    columns = [name for name in WORKLOADS if any(name in line for line in lines.values())]
     head = [
-        f"| | {' | '.join(WORKLOADS.values())} |",
-        f"|---|{'---|' * len(WORKLOADS)}",
+        f"| | {' | '.join(WORKLOADS[name] for name in columns)} |",
+        f"|---|{'---|' * len(columns)}",
     ]
     body = [
-        f"| {label} | {' | '.join(line.get(column, '') for column in WORKLOADS)} |"
+        f"| {label} | {' | '.join(line.get(name, '') for name in columns)} |"
         for label, line in lines.items()
     ]
     return "\n".join([*head, *body, ""])
