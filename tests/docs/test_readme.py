@@ -77,5 +77,5 @@ def test_kernels_beside_llama_cpp_are_shown_for_each_make(monkeypatch, tmp_path)
         monkeypatch.setattr(cases, "cpu", lambda cpu=cpu: cpu)
         cases.publish("peers", "beside llama.cpp", [row])
     shown = tables.pages()[tables.PAGE].split(tables.PEERS_BEGIN)[1].split(tables.PEERS_END)[0]
-    assert shown.count("| S 4bit |  | 1.25 |") == 2
+    assert shown.count("| | decode |\n|---|---|\n| S 4bit | 1.25 |") == 2
     assert shown.index("AMD EPYC") < shown.index("Intel(R) Xeon(R) Processor")
