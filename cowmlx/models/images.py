@@ -193,14 +193,18 @@ class ImageStore:
         self._by_key: dict[tuple[str, int], Reference] = {}
         self._next = -HOST_IDS[-1]
 
-    def image_of(self, pixels: Pixels) -> Image:
-        """Return the image of pixels, which is not kept yet.
+    def images_of(self, pixels: Pixels) -> list[Image]:
+        """Return the images of the parts that the model sees of pixels, which are not kept yet.
 
         Raises:
             InvalidArgument: the model takes none of that size.
             OutOfMemory: there are no more ids.
         """
         require_sides(pixels.width, pixels.height)
+        return [self.image_of(part) for part in self.encoder.parts(pixels)]
+
+    def image_of(self, pixels: Pixels) -> Image:
+        """Return the image of pixels that are one part."""
         layout = self.encoder.layout(pixels.width, pixels.height)
         grid = self.encoder.grid(pixels.width, pixels.height)
         image = self._known_as(self._key(pixels.hash, grid), len(layout), grid)

@@ -8,7 +8,7 @@ import binascii
 from cowmlx.errors import InvalidArgument
 from cowmlx.generated.constants import KIND_MEDIA
 from cowmlx.text.chat_messages import wrong_type
-from cowmlx.text.chat_options import Pictures
+from cowmlx.text.image_places import Pictures
 from cowmlx.text.tokenizer import finished
 from cowmlx.vision.pixels import pixels_steps
 
@@ -39,6 +39,7 @@ def taken(
         NotFound, BadFormat: a file cannot be decoded.
     """
     images: list[Image] = []
+    texts: list[str] = []
     made = []
     for index, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
@@ -47,7 +48,8 @@ def taken(
             for number, part in enumerate(content):
                 pixels = _pixels(part, f"messages[{index}].content[{number}]", handles)
                 if pixels is not None:
-                    images.append(store.image_of(pixels))
+                    images += store.images_of(pixels)
+                    texts.append(store.encoder.text(pixels.width, pixels.height))
                 parts.append(part if pixels is None else {"type": "image"})
             message = {**message, "content": parts}
         made.append(message)
@@ -55,7 +57,7 @@ def taken(
         return messages, None
     store.keep(images)
     ids = [list(range(image.first, image.first - image.count, -1)) for image in images]
-    return made, Pictures(store.encoder.written, ids, images)
+    return made, Pictures(store.encoder.written, texts, ids, images)
 
 
 def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cowmlx.errors import InvalidArgument, OutOfRange
 from cowmlx.text.chat_messages import check_objects, json_type, wrong_type
-from cowmlx.text.image_places import filled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.models.model import Model
-    from cowmlx.text.image_places import Written
+    from cowmlx.text.image_places import Pictures
 
 # Read by this library; every other option is a variable of the model's template.
 OPTIONS = (
@@ -261,20 +258,6 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-class Pictures(NamedTuple):
-    """The images in a conversation.
-
-    Attributes:
-        written: how a prompt of the model has them.
-        ids: the hosts' ids of the positions of each.
-        kept: what lives as long as the prompt is made.
-    """
-
-    written: Written
-    ids: list[list[int]]
-    kept: object
-
-
 class Conversation:
     """Messages and options for a model's chat template.
 
@@ -335,12 +318,11 @@ class Conversation:
         model, template = self._model, self._model.chat_template
         assert template is not None
         images = self._images
-        written = None if images is None else images.written
         prompt = yield from template.prompt_steps(
-            model.tokenizer, self._messages, self.options.template, written, sees=self._sees
+            model.tokenizer, self._messages, self.options.template, images, sees=self._sees
         )
         if images is not None:
-            prompt = filled(prompt, images.written, images.ids)
+            prompt = images.in_prompt(prompt)
         if self.options.enable_thinking is False and self.options.asks_for_answer:
             prompt = model.chat_format.without_thinking(
                 prompt, model.end_tokens, model.tokenizer, asked=self._switched

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
-    from cowmlx.text.image_places import Written
+    from cowmlx.text.image_places import Pictures
     from cowmlx.text.template_engine import Program
     from cowmlx.text.tokenizer import Tokenizer
 
@@ -158,14 +158,14 @@ class ChatTemplate:
         tokenizer: Tokenizer,
         messages: list[dict[str, Any]],
         options: dict[str, Any],
-        images: Written | None = None,
+        images: Pictures | None = None,
         *,
         sees: bool = False,
     ) -> Generator[None, None, list[int]]:
         """Render messages to tokens, yielding between the parts of a long text.
 
-        With ``images`` parts may be images: each has one token of that in its place. Messages of
-        errors tell ``sees``, whether the model takes images.
+        With ``images`` parts may be images: each part of one has a token in its place. Messages
+        of errors tell ``sees``, whether the model takes images.
 
         The template's special tokens are parsed. Their text inside messages that are not the
         assistant's, inside tools, documents and variables stays text unless the option
@@ -195,17 +195,17 @@ class ChatTemplate:
         tokenizer: Tokenizer,
         messages: list[dict[str, Any]],
         options: dict[str, Any],
-        images: Written,
+        images: Pictures,
     ) -> Generator[None, None, list[int]]:
         """Render messages with images; the texts of their tokens are guarded in all messages."""
-        own = pattern_of(list(images.guarded))
+        own = pattern_of(list(images.written.guarded))
         pattern = own if options.get("parse_special") else self._control(tokenizer, options)
         assert own is not None and pattern is not None
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
         kept = [marked(m, own if m["role"] == "assistant" else pattern) for m in messages]
         text = self._render(kept, {**options, **marked(guarded, pattern)})
         pieces = _ENCLOSED.split(text)
-        pieces[::2] = [piece.replace(images.marker, images.text) for piece in pieces[::2]]
+        pieces[::2] = images.in_text(pieces[::2])
         return (yield from encode_marked(tokenizer, "".join(pieces)))
 
     def _refuse_unread(

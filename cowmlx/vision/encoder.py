@@ -65,20 +65,28 @@ class ImageEncoder(ABC, Generic[T]):
         return self._tower
 
     def grid(self, width: int, height: int) -> tuple[int, int] | None:
-        """Return the rows and columns of an image's positions; None where these have one axis."""
+        """Return the rows and columns of a part's positions; None where these have one axis."""
         return None
+
+    def parts(self, pixels: Pixels) -> list[Pixels]:
+        """Return the parts of an image in a prompt, as separate images: the whole, and crops."""
+        return [pixels]
+
+    def text(self, width: int, height: int) -> str:
+        """Return what replaces the marker of an image in a prompt: a token for each part."""
+        return self.written.text
 
     @abstractmethod
     def layout(self, width: int, height: int) -> list[int]:
-        """Return for each position of an image a token that is looked up there; -1: a row."""
+        """Return for each position of a part a token that is looked up there; -1: a row."""
 
     @abstractmethod
     def tokens(self, width: int, height: int) -> int:
-        """Return how many positions there are, with those of tokens around the image."""
+        """Return how many positions an image has, with those of tokens around its parts."""
 
     @abstractmethod
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
-        """Return the rows (N, D) of an image, yielding between bounded parts.
+        """Return the rows (N, D) of a part of an image, yielding between bounded steps.
 
         They are what the network's table of embeddings would give, for the positions without a
         token.

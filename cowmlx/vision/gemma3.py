@@ -1,4 +1,7 @@
-"""Gemma 3's image encoder: SigLIP at one size, patches pooled and projected to the text's width."""
+"""Gemma 3's image encoder: SigLIP at one size, patches pooled and projected to the text's width.
+
+A folder can have crops of long images beside the whole ones (pan and scan, arXiv 2503.19786).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from mlx.nn.layers.normalization import RMSNorm
 from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
+from cowmlx.vision.pan_and_scan import STEP, PanAndScan
 from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import siglip_places, vision_options
@@ -21,9 +25,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.text.tokenizer import Tokenizer
+    from cowmlx.vision.pan_and_scan import Crop
     from cowmlx.vision.pixels import Pixels
 
-_AROUND = 4  # tokens: two line breaks, as one token each, and the marks of begin and end
+# As the model was trained with them.
+_WITH_CROPS = "Here is the original image {} and here are some crops to help you see better {}"
 _PLACES = {
     **siglip_places("vision_tower.vision_model."),
     **siglip_places("vision_tower."),
@@ -83,13 +89,16 @@ class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
                 f"config.json: mm_tokens_per_image is {count!r}, no square whose side divides the "
                 f"{self._options.side} patches of a side in vision_config"
             )
-        self._dims, self._side = dims, side
-        self._preprocessing = Preprocessing.read(path)
-        size, own = self._preprocessing.settings.get("size"), self._options.image
-        if size not in (None, {"height": own, "width": own}):
-            raise Unsupported(f"preprocessor_config.json: size is {size}, not {own} x {own}")
-        self.key = f"gemma3 {side} {self._options} {self._preprocessing.key}"
+        self._dims, self._side, self._tokenizer = dims, side, tokenizer
+        self._preprocessing = own = Preprocessing.read(path, steps=(STEP,))
+        image = self._options.image
+        if "size" in own.settings and (given := own.sides("size", "height,width")) != [image] * 2:
+            raise Unsupported(f"{own.file}: size is {given}, not {image} x {image} as config.json")
+        own.require(image_seq_length=count)
+        self._scan = PanAndScan.read(own)
+        self.key = f"gemma3 {side} {self._options} {own.key}"
         self.written = self._written(config, tokenizer)
+        self._counts: dict[int, int] = {}
 
     @staticmethod
     def _written(config: dict[str, Any], tokenizer: Tokenizer) -> Written:
@@ -104,14 +113,41 @@ class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
         """Return what its positions are: rows."""
         return [-1] * self._side**2
 
+    def parts(self, pixels: Pixels) -> list[Pixels]:
+        """Return the whole image, and crops of one that is much longer than wide, or wider."""
+        crops = self._crops(pixels.width, pixels.height)
+        return [pixels, *(pixels.crop(*crop) for crop in crops)]
+
+    def text(self, width: int, height: int) -> str:
+        """Return what replaces the marker of an image in a prompt."""
+        return self._text(len(self._crops(width, height)))
+
     def tokens(self, width: int, height: int) -> int:
-        """Return how many positions there are, with those of tokens around the image."""
-        return self._side**2 + _AROUND
+        """Return how many positions an image has, with those of the text around its parts."""
+        return self._count(len(self._crops(width, height)))
 
     def info(self) -> dict[str, Any]:
         """Return what ``model_info`` reports of it."""
         own = self._options.image
-        return {"tokens": self.tokens(own, own), "width": own, "height": own}
+        most = self._scan.most if self._scan else 0
+        return {"tokens": self._count(most), "width": own, "height": own}
+
+    def _crops(self, width: int, height: int) -> list[Crop]:
+        return self._scan.crops(width, height) if self._scan else []
+
+    def _text(self, crops: int) -> str:
+        """Return what stands for an image with a number of crops."""
+        one = self.written.text
+        if not crops:
+            return one
+        return _WITH_CROPS.format(one, " ".join([one] * crops))
+
+    def _count(self, crops: int) -> int:
+        """Return the positions of an image with a number of crops."""
+        if crops not in self._counts:
+            text = self._tokenizer.encode_inner(self._text(crops))
+            self._counts[crops] = len(text) + (crops + 1) * (self._side**2 - 1)
+        return self._counts[crops]
 
     def _new_tower(self) -> TowerWithProjector:
         return TowerWithProjector(self._options, self._dims, self._side)

@@ -17,7 +17,7 @@ from mlx.nn.layers.linear import Linear
 from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
-from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of, plain
+from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
 from cowmlx.vision.resampling import LANCZOS, resize_steps
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import is_size, siglip_places, text_width, vision_options
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 _KINDS = ("idefics3_vision", "idefics3", "smolvlm_vision", "smolvlm")
 _DEFAULTS = {"hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32}
 _TEXT_WIDTH = 4096
+_SPLITTING = "do_image_splitting"
 _SETTINGS = {
     "resample": LANCZOS,
     "size": {"longest_edge": 1456},
     "max_image_size": {"longest_edge": 364},
-    "do_image_splitting": True,
+    _SPLITTING: True,
 }
-_LARGEST = 4096  # pixels of a side, whatever the settings say
+_LARGEST = 4096  # pixels of the longest edge, whatever the settings say
 _MOST_PATCHES = 1 << 14  # of a tile
 _MOST_ROWS = 1 << 17  # of an image
 _PLACES = {
@@ -91,31 +92,33 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
         self._tokenizer = tokenizer
         self._options = vision_options(config["vision_config"], _KINDS, **_DEFAULTS)
         self._dims = text_width(config, _TEXT_WIDTH)
-        self._preprocessing = Preprocessing.read(path, _SETTINGS)
-        self._tile = self._preprocessing.size("max_image_size", "longest_edge")
-        self._longest = min(self._preprocessing.size("size", "longest_edge"), _LARGEST)
-        self._splits = bool(self._preprocessing.settings["do_image_splitting"])
+        own = Preprocessing.read(path, _SETTINGS, steps=(_SPLITTING,))
+        self._preprocessing = own
+        [self._tile] = own.sides("max_image_size", "longest_edge")
+        self._size = own.sides("size", "longest_edge", "height,width")
+        self._longest = max(self._size) if len(self._size) > 1 else min(self._size[0], _LARGEST)
+        self._splits: bool = own.settings[_SPLITTING]
         self._factor = config.get("scale_factor", 2)
         self._check()
         self._rows = (self._tile // self._options.patch // self._factor) ** 2
-        own = self._preprocessing.key
-        self.key = f"idefics3 {self._factor} {self._options} {own}"
+        own.require(image_seq_len=self._rows)
+        self.key = f"idefics3 {self._factor} {self._options} {own.key}"
         self.written = self._written(config, tokenizer)
         self._pieces: dict[str, list[int]] = {}
 
     def _check(self) -> None:
         tile, patch, factor = self._tile, self._options.patch, self._factor
-        side = tile // patch
+        side, file = tile // patch, self._preprocessing.file
         if not is_size(factor) or not side or side % factor or side**2 > _MOST_PATCHES:
             raise Unsupported(
-                f"{FILE}: max_image_size is {tile} pixels, {side} of vision_config's patches of "
+                f"{file}: max_image_size is {tile} pixels, {side} of vision_config's patches of "
                 f"{patch}: scale_factor, {factor!r}, must divide it, and a tile can have at most "
                 f"{_MOST_PATCHES} patches"
             )
         rows = math.ceil(self._longest / tile) ** 2 * (side // factor) ** 2
-        if rows > _MOST_ROWS:
+        if self._splits and rows > _MOST_ROWS:
             raise Unsupported(
-                f"{FILE}: size is {self._longest} pixels in tiles of {tile}, which make {rows} "
+                f"{file}: size is {self._longest} pixels in tiles of {tile}, which make {rows} "
                 f"rows of an image, of which there can be {_MOST_ROWS}"
             )
 
@@ -131,7 +134,7 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
 
     def _split(self, width: int, height: int) -> _Split:
         tile = self._tile
-        first = _within(height, width, self._longest)
+        first = self._resized(height, width)
         if not self._splits:
             return _Split(first, (tile, tile), 0, 0)
         high, wide = first
@@ -146,6 +149,18 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
         if (high, wide) == (tile, tile):
             return _Split(first, (high, wide), 0, 0)
         return _Split(first, (high, wide), high // tile, wide // tile)
+
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size that an image gets first."""
+        if len(self._size) > 1:
+            return self._size[0], self._size[1]
+        high, wide = _within(height, width, self._size[0])
+        if max(high, wide) <= _LARGEST:
+            return high, wide
+        ratio = wide / high
+        if wide >= high:
+            return max(int(_LARGEST / ratio), 1), _LARGEST
+        return _LARGEST, max(int(_LARGEST * ratio), 1)
 
     def layout(self, width: int, height: int) -> list[int]:
         """Return tokens that mark the tiles, and -1 for rows."""

@@ -7,12 +7,13 @@ from itertools import product
 from typing import NamedTuple
 
 from cowmlx.errors import Unsupported
-from cowmlx.vision.preprocessing import FILE, is_finite
+from cowmlx.vision.preprocessing import is_finite
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from cowmlx.vision.preprocessing import Preprocessing
 
+SPLITTING = "do_image_splitting"
 _NUMBERS = {
     "min_image_tokens": (64, 1 << 14),
     "max_image_tokens": (256, 1 << 14),
@@ -64,36 +65,37 @@ class Tiling(NamedTuple):
     factor: int
 
     @classmethod
-    def read(cls, settings: dict[str, Any], patch: int, factor: int) -> Tiling:
+    def read(cls, preprocessing: Preprocessing, patch: int, factor: int) -> Tiling:
         """Read settings.
 
         Args:
-            settings: of a preprocessor.
+            preprocessing: of a folder.
             patch: of the tower.
             factor: of the model.
 
         Raises:
             Unsupported: they are of no use with this tower.
+            BadFormat: ``use_thumbnail`` is neither true nor false.
         """
+        settings, file = preprocessing.settings, preprocessing.file
         numbers: list[int] = []
         for name, (default, most) in _NUMBERS.items():
             value = settings.get(name, default)
             if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
-                raise Unsupported(f"{FILE}: {name} is {value!r}, not within 1 to {most}")
+                raise Unsupported(f"{file}: {name} is {value!r}, not within 1 to {most}")
             numbers.append(value)
         least, most_rows, tile, first, last = numbers
-        for name, expected in (("encoder_patch_size", patch), ("downsample_factor", factor)):
-            value = settings.get(name, expected)
-            if value != expected:
-                raise Unsupported(f"{FILE}: {name} is {value!r}, but {expected} in config.json")
+        preprocessing.require(encoder_patch_size=patch, downsample_factor=factor)
         tolerance = settings.get("max_pixels_tolerance", 2.0)
         if not is_finite(tolerance) or tile % (patch * factor) or first > last:
             raise Unsupported(
-                f"{FILE}: max_pixels_tolerance is {tolerance!r}, min_tiles {first} and max_tiles "
+                f"{file}: max_pixels_tolerance is {tolerance!r}, min_tiles {first} and max_tiles "
                 f"{last}, and tile_size {tile}, which must be divisible by {patch * factor}"
             )
-        splits = bool(settings.get("do_image_splitting", True)) and last > 1
-        whole = bool(settings.get("use_thumbnail", True))
+        splits = settings.get(SPLITTING, True) and last > 1
+        whole = settings.get("use_thumbnail", True)
+        if not isinstance(whole, bool):
+            raise preprocessing.bad("use_thumbnail", "true or false")
         return cls(least, most_rows, tile, (first, last), tolerance, whole, splits, patch, factor)
 
     @property

@@ -17,8 +17,8 @@ from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.networks.encoders.layers import Activation
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
-from cowmlx.vision.lfm2_tiles import Tiling
-from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of, plain
+from cowmlx.vision.lfm2_tiles import SPLITTING, Tiling
+from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
 from cowmlx.vision.resampling import resize_steps, smoothed
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import (
@@ -109,14 +109,13 @@ class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
         self._options = _options(config["vision_config"])
         self._joining = _joining(config)
         # Published folders say do_resize false; transformers resizes all the same.
-        self._preprocessing = Preprocessing.read(path, resizes=True)
-        self._tiling = Tiling.read(
-            self._preprocessing.settings, self._options.patch, self._joining.factor
-        )
+        own = Preprocessing.read(path, resizes=True, steps=(SPLITTING,))
+        self._preprocessing = own
+        self._tiling = Tiling.read(own, self._options.patch, self._joining.factor)
         if self._tiling.most_patches > _MOST_PATCHES:
             raise Unsupported(
-                f"{FILE}: max_image_tokens or tile_size make {self._tiling.most_patches} patches "
-                f"of an image, of which there can be {_MOST_PATCHES}"
+                f"{own.file}: max_image_tokens or tile_size make {self._tiling.most_patches} "
+                f"patches of an image, of which there can be {_MOST_PATCHES}"
             )
         self.key = f"lfm2_vl {self._joining} {self._options} {self._preprocessing.key}"
         self.written, self._marks = self._written(config, tokenizer)

@@ -23,11 +23,14 @@ class Pixels:
     Attributes:
         width, height: its size.
         channels: 1 (grey), 3 (RGB) or 4 (RGBA).
-        data: height * width * channels bytes, row-major.
+        data: their bytes, row-major; of a crop, with those beside it.
         hash: 32 hexadecimal digits of its size and its pixels.
     """
 
-    __slots__ = ("__weakref__", "_owner", "channels", "data", "hash", "height", "width")
+    __slots__ = (
+        *("__weakref__", "_left", "_line", "_owner"),
+        *("channels", "data", "hash", "height", "width"),
+    )
 
     def __init__(
         self, owner: Any, data: memoryview, size: tuple[int, int, int], known_hash: str
@@ -36,6 +39,26 @@ class Pixels:
         self.data = data
         self.height, self.width, self.channels = size
         self.hash = known_hash
+        self._left, self._line = 0, self.width
+
+    def crop(self, top: int, left: int, height: int, width: int) -> Pixels:
+        """Return a part of the image. It shares the memory; its hash tells whose part it is."""
+        key = f"{self.hash} {top} {left} {height} {width}"
+        digits = blake2b(key.encode(), digest_size=16).hexdigest()
+        row = self._line * self.channels
+        data = self.data[top * row : (top + height) * row]
+        made = Pixels(self._owner, data, (height, width, self.channels), digits)
+        made._left, made._line = self._left + left, self._line
+        return made
+
+    def contiguous(self) -> memoryview:
+        """Return height * width * channels bytes, row-major; copied from a crop of part rows."""
+        if self.width == self._line:
+            return self.data
+        row, size = self._line * self.channels, self.width * self.channels
+        first = self._left * self.channels
+        begins = range(first, first + self.height * row, row)
+        return memoryview(b"".join(self.data[begin : begin + size] for begin in begins))
 
     @property
     def nbytes(self) -> int:

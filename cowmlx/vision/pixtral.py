@@ -19,7 +19,7 @@ from cowmlx.networks.encoders.layers import Activation
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.pixtral_tower import Pixtral, PixtralOptions
-from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of
+from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.resampling import BICUBIC
 from cowmlx.vision.towers import (
     activation,
@@ -58,7 +58,7 @@ _PLACES = {
     "multi_modal_projector.patch_merger.": "projector.",
     "multi_modal_projector.": "projector.",
 }
-_BREAK, _END = "[IMG_BREAK]", "[IMG_END]"
+_MARKS = {"image_break_token": "[IMG_BREAK]", "image_end_token": "[IMG_END]"}
 
 
 class _Projecting(NamedTuple):
@@ -134,21 +134,35 @@ class PixtralImageEncoder(ImageEncoder[TowerWithProjector]):
         self._projecting = _projecting(config)
         self._layers = _layers(config, self._options.layers)
         self._preprocessing = Preprocessing.read(path, _SETTINGS)
-        self._longest = self._preprocessing.size("size", "longest_edge")
+        sides = self._preprocessing.sides("size", "longest_edge", "height,width")
+        self._largest = sides[0], sides[-1]
         self._block = self._options.patch * self._projecting.merge
-        side = math.ceil(self._longest / self._block)
-        if (side * self._projecting.merge) ** 2 > _MOST_PATCHES:
-            raise Unsupported(
-                f"{FILE}: size is {self._longest} pixels in vision_config's patches of "
-                f"{self._options.patch}, which are more than {_MOST_PATCHES}"
-            )
+        self._check()
         own = self._layers, self._options, self._projecting
         self.key = f"pixtral {own} {self._preprocessing.key}"
-        self.written, self._break, self._end = _written(config, tokenizer)
+        marks = [self._preprocessing.token(name, default) for name, default in _MARKS.items()]
+        self.written, self._break, self._end = _written(config, tokenizer, *marks)
+
+    def _check(self) -> None:
+        """Require that the preprocessing fits the tower."""
+        own, patch, merge = self._preprocessing, self._options.patch, self._projecting.merge
+        sides = [math.ceil(side / self._block) * merge for side in self._largest]
+        if math.prod(sides) > _MOST_PATCHES:
+            raise Unsupported(
+                f"{own.file}: size is {own.settings['size']!r} pixels in vision_config's patches "
+                f"of {patch}, which are more than {_MOST_PATCHES}"
+            )
+        if "patch_size" in own.settings:
+            given = own.sides("patch_size", "height,width")
+            if given not in ([patch, patch], [self._block, self._block]):
+                raise Unsupported(f"{own.file}: patch_size is {given}, not {patch} as config.json")
+        else:
+            own.require(patch_size=patch)
+        own.require(spatial_merge_size=merge)
 
     def _grid(self, width: int, height: int) -> tuple[int, int]:
         """Return how many lines an image has, and the rows of a line."""
-        ratio = max(height / self._longest, width / self._longest)
+        ratio = max(height / self._largest[0], width / self._largest[1])
         if ratio > 1:
             height, width = math.floor(height / ratio), math.floor(width / ratio)
         lines, each = (math.ceil(side / self._block) for side in (height, width))
@@ -166,8 +180,8 @@ class PixtralImageEncoder(ImageEncoder[TowerWithProjector]):
 
     def info(self) -> dict[str, Any]:
         """Return what ``model_info`` reports of it."""
-        most = math.ceil(self._longest / self._block) * self._block
-        return {"tokens": self.tokens(most, most), "width": most, "height": most}
+        high, wide = (math.ceil(side / self._block) * self._block for side in self._largest)
+        return {"tokens": self.tokens(wide, high), "width": wide, "height": high}
 
     def _new_tower(self) -> TowerWithProjector:
         return TowerWithProjector(self._options, self._projecting)
@@ -225,13 +239,15 @@ def _layers(config: dict[str, Any], count: int) -> int:
     return int(layer) % (count + 1)
 
 
-def _written(config: dict[str, Any], tokenizer: Tokenizer) -> tuple[Written, int, int]:
+def _written(
+    config: dict[str, Any], tokenizer: Tokenizer, row_end: str, end: str
+) -> tuple[Written, int, int]:
     """Return how an image is written, and the tokens that end a line and the image."""
     soft = config.get("image_token_index", config.get("image_token_id", 10))
     ids = {text: token for token, text in tokenizer.added.items()}
-    if not isinstance(soft, int) or soft not in tokenizer.added or not {_BREAK, _END} <= ids.keys():
+    if not isinstance(soft, int) or soft not in tokenizer.added or not {row_end, end} <= ids.keys():
         raise Unsupported(
-            f"config.json: image_token_index is {soft!r}, or {_BREAK} and {_END} are no tokens"
+            f"config.json: image_token_index is {soft!r}, or {row_end} and {end} are no tokens"
         )
     text = tokenizer.added[soft]
-    return Written(text, text, soft, (text, _BREAK, _END)), ids[_BREAK], ids[_END]
+    return Written(text, text, soft, (text, row_end, end)), ids[row_end], ids[end]

@@ -24,57 +24,77 @@ FILE = "preprocessor_config.json"
 _MOST = mx.finfo(mx.float32).max
 _NORMALIZING = 128  # multiplications of a product that take as long as a number that is normalized
 _WHOLE = "processor_config.json"  # has the same for images, and more, in folders of later years
+_LONGEST = (1 << 16) - 1  # pixels of a side
+_STEPS = ("do_resize", "do_rescale", "do_normalize")
+# Images are RGB, and an image alone is padded by nothing.
+_WITHOUT_EFFECT = ("do_convert_rgb", "do_pad", "do_sample_frames")
 
 
 class Preprocessing:
     """The preprocessing of a folder.
 
-    Attributes:
+    Args:
         settings: the file's, by their names.
+        steps: names of those that the family has beside resizing, rescaling and normalizing.
+        file: the settings' file.
+        processor: what else ``processor_config.json`` says.
+
+    Attributes:
+        settings, file: the same.
         resample: Pillow's number of the filter.
 
     Raises:
         BadFormat: a value is of another type than it should be.
-        Unsupported: a filter that is not known here.
+        Unsupported: a filter or a step that is not known here.
     """
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        steps: tuple[str, ...] = (),
+        file: str = FILE,
+        processor: dict[str, Any] | None = None,
+    ) -> None:
+        self.settings, self.file, self._processor = settings, file, processor or {}
         self.resample: int = settings.get("resample", BILINEAR)
-        if not isinstance(self.resample, int) or self.resample not in FILTERS:
+        if type(self.resample) is not int or self.resample not in FILTERS:
             raise Unsupported(
-                f"{FILE}: resample is {self.resample!r}; it can be {', '.join(map(str, FILTERS))}",
+                f"{file}: resample is {self.resample!r}; it can be {', '.join(map(str, FILTERS))}",
                 value=str(self.resample),
             )
-        if not settings.get("do_resize", True):
-            raise Unsupported(f"{FILE}: do_resize is false; images of any size need it")
+        self._check_steps(steps)
         self._mean = self._numbers("image_mean")
         self._std = self._numbers("image_std")
+        if not all(self._std):
+            raise self.bad("image_std", "numbers other than 0")
         self._factor = settings.get("rescale_factor", 1 / 255)
-        if not is_finite(self._factor) or not all(self._std):
-            raise _bad("rescale_factor or image_std")
+        if not is_finite(self._factor) or not self._factor:
+            raise self.bad("rescale_factor", "a number other than 0")
 
     @classmethod
     def read(
-        cls, path: str, defaults: dict[str, Any] | None = None, *, resizes: bool = False
+        cls,
+        path: str,
+        defaults: dict[str, Any] | None = None,
+        *,
+        steps: tuple[str, ...] = (),
+        resizes: bool = False,
     ) -> Preprocessing:
         """Read a folder's.
 
         Args:
             path: the folder.
             defaults: for what its file does not say, or has null for.
+            steps: as for the class.
             resizes: whether images are resized, whatever it says of that.
         """
         whole = config_files.read_json(os.path.join(path, _WHOLE), optional=True)
-        own = whole.get("image_processor")
-        if isinstance(own, dict):
-            settings = own
-        else:
-            settings = config_files.read_json(os.path.join(path, FILE), optional=True)
-        given = {key: value for key, value in settings.items() if value is not None}
+        own, file = whole.pop("image_processor", None), _WHOLE
+        if not isinstance(own, dict):
+            own, file = config_files.read_json(os.path.join(path, FILE), optional=True), FILE
         if resizes:
-            given.pop("do_resize", None)
-        return cls({**(defaults or {}), **given})
+            own.pop("do_resize", None)
+        return cls({**(defaults or {}), **_given(own)}, steps, file, _given(whole))
 
     @property
     def key(self) -> str:
@@ -82,23 +102,85 @@ class Preprocessing:
         text = json.dumps(self.settings, sort_keys=True)
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def size(self, name: str, key: str) -> int:
-        """Return a number of pixels, such as the ``longest_edge`` of ``size``.
+    def sides(self, name: str, *accepted: str) -> list[int]:
+        """Return numbers of pixels, such as the ``height`` and ``width`` of ``size``.
+
+        A number alone is that of both sides, and a list has height and width.
+
+        Args:
+            name: of the setting.
+            accepted: the names that it can have numbers by, divided by commas.
+
+        Returns:
+            those of the first of these that it has.
 
         Raises:
-            Unsupported: it is none.
+            Unsupported: it has none of these, or others beside them.
         """
-        own = self.settings.get(name)
-        value = own.get(key) if isinstance(own, dict) else None
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise Unsupported(f"{FILE}: {name} is {own!r}, without a {key} above 0")
-        return value
+        own: Any = self.settings.get(name)
+        sides = [own, own] if type(own) is int else own
+        if isinstance(sides, list) and len(sides) == 2:
+            is_square = self.settings.get("default_to_square", True) or isinstance(own, list)
+            sides = dict(zip(("height", "width"), sides, strict=True)) if is_square else None
+        sides = _given(sides) if isinstance(sides, dict) else {}
+        for names in accepted:
+            if sides.keys() == set(names.split(",")):
+                values = [sides[each] for each in names.split(",")]
+                if all(type(each) is int and 0 < each <= _LONGEST for each in values):
+                    return values
+        raise Unsupported(
+            f"{self.file}: {name} is {own!r}; it must have {' or '.join(accepted)} of 1 to "
+            f"{_LONGEST}"
+        )
+
+    def require(self, **expected: int) -> None:
+        """Require of settings that ``config.json`` decides that they are as there, if given.
+
+        Raises:
+            Unsupported: they are not.
+        """
+        for name, value in expected.items():
+            own, file = self.settings.get(name), self.file
+            if own is None:
+                own, file = self._processor.get(name, value), _WHOLE
+            if type(own) is not int or own != value:
+                raise Unsupported(f"{file}: {name} is {own!r}, but {value} by config.json")
+
+    def token(self, name: str, default: str) -> str:
+        """Return the text of a token that ``processor_config.json`` can name."""
+        return str(self._processor.get(name, default))
+
+    def _check_steps(self, steps: tuple[str, ...]) -> None:
+        for name, value in self.settings.items():
+            if not name.startswith("do_"):
+                continue
+            if not isinstance(value, bool):
+                raise self.bad(name, "true or false")
+            if value and name not in (*_STEPS, *_WITHOUT_EFFECT, *steps):
+                raise Unsupported(
+                    f"{self.file}: {name} is true; the steps of this family are "
+                    f"{', '.join((*_STEPS, *steps))}",
+                    value=name,
+                )
+        if not self.settings.get("do_resize", True):
+            raise Unsupported(f"{self.file}: do_resize is false; images of any size need it")
 
     def _numbers(self, name: str) -> list[float]:
-        value = self.settings.get(name, [0.5, 0.5, 0.5])
-        if not isinstance(value, list) or len(value) != 3 or not all(map(is_finite, value)):
-            raise _bad(name)
-        return [float(each) for each in value]
+        value = self.settings.get(name, 0.5)
+        values = [value] * 3 if is_finite(value) else value
+        if not isinstance(values, list) or len(values) != 3 or not all(map(is_finite, values)):
+            raise self.bad(name, "a number, or three")
+        return [float(each) for each in values]
+
+    def bad(self, name: str, accepted: str) -> BadFormat:
+        """Return the error of a setting of the wrong type."""
+        return BadFormat(
+            f"{self.file}: {name} is {self.settings.get(name)!r}; it must be {accepted}",
+            reason="invalid_config",
+            file=self.file,
+            key=name,
+            accepted=accepted,
+        )
 
     def steps(
         self, pixels: Pixels, height: int, width: int, turns: Turns
@@ -138,7 +220,7 @@ def is_finite(value: object) -> TypeGuard[float]:
 def plain(pixels: Pixels) -> mx.array:
     """Return an image of bytes, (H, W, 1 or 3)."""
     size = (pixels.height, pixels.width, pixels.channels)
-    buffer: Any = pixels.data.cast("B", size)
+    buffer: Any = pixels.contiguous().cast("B", size)
     return mx.array(buffer)[..., :3]
 
 
@@ -156,5 +238,6 @@ def patches_of(image: mx.array, size: int) -> mx.array:
     return split.transpose(0, 2, 1, 3, 4).reshape(-1, size * size * channels)
 
 
-def _bad(name: str) -> BadFormat:
-    return BadFormat(f"{FILE}: {name} is unusable", reason="invalid_config", file=FILE, key=name)
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without those that are null."""
+    return {key: value for key, value in settings.items() if value is not None}

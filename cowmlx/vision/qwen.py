@@ -12,7 +12,7 @@ from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.pixels import MAX_PIXELS
-from cowmlx.vision.preprocessing import FILE, Preprocessing, patches_of
+from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.qwen_tower import QwenTower, QwenTowerOptions
 from cowmlx.vision.towers import MOST_LAYERS, MOST_SIZE, is_size
 
@@ -86,11 +86,7 @@ class QwenImageEncoder(ImageEncoder[QwenTower]):
         """Return the fewest and the most pixels of an image after resizing."""
         own, settings = self._options, self._preprocessing.settings
         named = {"patch_size": own.patch, "merge_size": own.merge}
-        for name, value in {**named, "temporal_patch_size": own.frames}.items():
-            if settings.get(name) != value:
-                raise Unsupported(f"{FILE}: {name} is {settings.get(name)!r}, not {value}")
-        if settings.get("do_resize", True) is not True:
-            raise Unsupported(f"{FILE}: do_resize is {settings['do_resize']!r}, not true")
+        self._preprocessing.require(**named, temporal_patch_size=own.frames)
         size = settings.get("size")
         size = size if isinstance(size, dict) else {}
         found = []
@@ -104,8 +100,8 @@ class QwenImageEncoder(ImageEncoder[QwenTower]):
             fewest <= min(most, limit)
         ):
             raise Unsupported(
-                f"{FILE}: images have {fewest!r} to {most!r} pixels; the fewest must be at least 1 "
-                f"and at most {limit}, and not more than the most"
+                f"{self._preprocessing.file}: images have {fewest!r} to {most!r} pixels; the "
+                f"fewest must be at least 1 and at most {limit}, and not more than the most"
             )
         return fewest, min(most, limit)
 
