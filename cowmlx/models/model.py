@@ -19,7 +19,7 @@ from cowmlx.remembered import Remembered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from typing import Any
 
     from mlx.nn.layers.base import Module
@@ -111,7 +111,7 @@ class Model:
         self._settings = settings
         self._unread = unread
         self._kernels: dict[str, Any] | None = None
-        self.make_room: Callable[[int, Model], None] | None = None
+        self.make_room: Callable[[int, Model], Iterator[object]] | None = None
         self.used = next(_uses)
         self._slept: Fingerprint | None = None  # of the weights that it had when it fell asleep
 
@@ -230,7 +230,8 @@ class Model:
         """
         self.used = next(_uses)
         if not self.is_read and self.make_room is not None:
-            self.make_room(self.nbytes, self)
+            for _ in self.make_room(self.nbytes, self):
+                yield
         if self._unread is not None:
             for _ in self._unread.steps():
                 yield

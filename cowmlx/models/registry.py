@@ -27,7 +27,7 @@ from cowmlx.text.tokenizer import Tokenizer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from types import ModuleType
     from typing import Any
 
@@ -50,7 +50,7 @@ def load(
     trust_remote_code: bool,
     activations: int = constants.ACTIVATIONS_DEFAULT,
     on_files: Callable[[int], None] | None = None,
-    on_size: Callable[[int, int], None] | None = None,
+    on_size: Callable[[int, int], Iterator[object]] | None = None,
     quantize: Quantizing | None = None,
 ) -> Generator[tuple[float, str], None, Model]:
     """Load a model from a folder, step by step.
@@ -67,7 +67,7 @@ def load(
         activations: ``ACTIVATIONS_DEFAULT``, ``_EXACT`` or ``_INT8``.
         on_files: receives the bytes of the weights' files before they are read; may raise.
         on_size: receives the bytes of the weights, and those that reading them takes at its peak;
-            may raise.
+            makes room for them in the steps that it yields; may raise.
         quantize: the format to quantize the weights to, or None.
 
     Returns:
@@ -167,7 +167,7 @@ def _load(
     trust: bool,
     activations: int,
     on_files: Callable[[int], None] | None,
-    on_size: Callable[[int, int], None] | None,
+    on_size: Callable[[int, int], Iterator[object]] | None,
     quantize: Quantizing | None,
 ) -> Generator[tuple[float, str], None, Model]:
     if adapter_path is not None:
@@ -195,7 +195,8 @@ def _load(
     unread = weights.Unread(net, folder.files, path, group_bytes) if lazy else None
     if not lazy:
         if on_size is not None:
-            on_size(*weights.bytes_to_load(net, form.passing, group_bytes))
+            for _ in on_size(*weights.bytes_to_load(net, form.passing, group_bytes)):
+                yield 0.0, "weights"
         for fraction in weights.evaluate(net, path, group_bytes):
             if fraction < 1.0:
                 yield fraction, "weights"

@@ -25,7 +25,7 @@ def embedded_prompt(
     """Return the prompt's ids: tokens, and an id for each row.
 
     Args:
-        context: that is to process it.
+        context: that is to process it; its model's weights are read.
         tokens: with ``EMBEDDED`` in the rows' places.
         values: the rows, (N, D), which may be lazy.
         fields: of the generation's params.
@@ -37,7 +37,6 @@ def embedded_prompt(
     model = context.model
     model.require_one_machine("context_begin_embeddings")
     _refuse_drafts(fields, "embeddings", "rows of embeddings")
-    model.read_weights()
     try:
         with mx.stream(context.stream()):
             table = require_table(model)

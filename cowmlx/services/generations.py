@@ -15,7 +15,7 @@ from cowmlx.generation.waiters import (
 )
 from cowmlx.models.embedded import EMBEDDED
 from cowmlx.services.conversations import read_conversation
-from cowmlx.services.transfers import PromptTokenizing
+from cowmlx.services.transfers import Preparing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,9 +62,13 @@ class Generations:
         """Start a generation on a prompt with rows of embeddings among its tokens."""
         from cowmlx.services.embedded_prompts import embedded_prompt  # late: few hosts need it
 
-        context = self._contexts.idle(handle)
-        prompt = embedded_prompt(context, tokens, self._contexts.arrays.get(array), fields)
-        self._start(handle, prompt, fields, call, BeginWaiter(call))
+        context, values = self._contexts.idle(handle), self._contexts.arrays.get(array)
+
+        def start(_: None) -> None:
+            prompt = embedded_prompt(context, tokens, values, fields)
+            self._start(handle, prompt, fields, call, BeginWaiter(call))
+
+        self._runtime.scheduler.add(Preparing(call, context, context.model.read_steps(), start))
 
     @keeps_call
     def context_generate(
@@ -106,7 +110,7 @@ class Generations:
         except StopIteration as stop:
             begin(stop.value)
             return
-        self._runtime.scheduler.add(PromptTokenizing(call, context, steps, begin))
+        self._runtime.scheduler.add(Preparing(call, context, steps, begin))
 
     def _start(
         self,
@@ -167,7 +171,7 @@ class Generations:
         if all(model.is_read for model in models):
             look()
             return
-        reading = PromptTokenizing(call, context, _read(models), lambda _: look())
+        reading = Preparing(call, context, _read(models), lambda _: look())
         self._runtime.scheduler.add(reading)
 
     @keeps_call

@@ -145,9 +145,9 @@ class Models:
         if self._runtime.memory_is_limited:
             self._runtime.require_room(size, "the model")
 
-    def _on_size(self, size: int, peak: int) -> None:
+    def _on_size(self, size: int, peak: int) -> Generator[object, None, None]:
         """Make room for a model's weights, and for what reading them takes at its peak."""
-        self._sleep.make_room(size)
+        yield from self._sleep.make_room(size)
         if self._runtime.memory_is_limited:  # mlx's own limit does not bound weights
             self._runtime.require_room(peak, "the model")
         else:

@@ -18,7 +18,7 @@ from cowmlx.cache.prompt_files import PromptFiles
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, OutOfRange
 from cowmlx.services import saving
-from cowmlx.services.transfers import PromptTokenizing
+from cowmlx.services.transfers import Preparing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class PromptCache:
             start(None)
             return
         steps = self.read(context, prompt)
-        self._scheduler.add(PromptTokenizing(call, context, steps, start))
+        self._scheduler.add(Preparing(call, context, steps, start))
 
     def _may_know(self, context: Context, prompt: list[int]) -> bool:
         """Whether it is worth looking for a prompt in the folder."""

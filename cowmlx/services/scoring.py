@@ -10,7 +10,7 @@ from cowmlx.generation.params import check_tokens
 from cowmlx.generation.scoring import Logits, LogProbs, States, Surprise, steps
 from cowmlx.models.embedding import hidden_states_of
 from cowmlx.models.images import HOST_IDS, ImageStore
-from cowmlx.services.transfers import Transfer
+from cowmlx.services.transfers import Preparing, Transfer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,15 +96,18 @@ class Scores:
     def context_hidden_states(self, call: Call, handle: int, tokens: list[int]) -> None:
         """Start processing tokens; the call ends with their hidden states."""
         context = self._ready(handle, tokens, "context_hidden_states")
-        context.model.read_weights()
-        try:
-            with mx.stream(context.stream()):
-                hidden = hidden_states_of(context.model)
-        finally:
-            context.settle()
-        length = len(tokens) * hidden.dims
-        if not call.answer_size(length, length):
-            self._run(call, context, self._states(context, tokens, hidden))
+
+        def start(_: None) -> None:
+            try:
+                with mx.stream(context.stream()):
+                    hidden = hidden_states_of(context.model)
+            finally:
+                context.settle()
+            length = len(tokens) * hidden.dims
+            if not call.answer_size(length, length):
+                self._run(call, context, self._states(context, tokens, hidden))
+
+        self._runtime.scheduler.add(Preparing(call, context, context.model.read_steps(), start))
 
     def _states(
         self, context: Context, tokens: list[int], hidden: HiddenStates

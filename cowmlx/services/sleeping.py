@@ -96,10 +96,10 @@ class Sleep:
         self._clear_prefixes(model)
         rope.forget()
 
-    def make_room(self, size: int, reader: Model | None = None) -> None:
+    def make_room(self, size: int, reader: Model | None = None) -> Generator[object, None, None]:
         """Put the models to sleep that were not used for longest, for weights that are to be read.
 
-        Models that are in use stay awake, so the bound may be passed.
+        Models that are in use stay awake, so the bound may be passed. Yields between the steps.
 
         Args:
             size: bytes of the weights.
@@ -114,8 +114,7 @@ class Sleep:
             if excess <= 0:
                 return
             try:
-                for _ in self.steps(model):
-                    pass
+                yield from self.steps(model)
             except CowMlxError:
                 continue
             excess -= model.nbytes

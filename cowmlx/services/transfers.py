@@ -53,14 +53,14 @@ class Transfer(SteppedCall):
             self._call.succeed()
 
 
-class PromptTokenizing(Transfer):
-    """Tokenizes the prompt of a chat; its context lets no call in meanwhile.
+class Preparing(Transfer):
+    """Tokenizes a prompt, or reads weights; its context lets no call in meanwhile.
 
     Args:
-        call: continues with the chat.
-        context: that the chat is on.
-        steps: return the prompt's tokens.
-        begin: starts the generation; what it raises ends the call.
+        call: continues with what was prepared.
+        context: that it works on.
+        steps: prepare it, and return what ``begin`` receives.
+        begin: starts the call's own work; what it raises ends the call.
     """
 
     def __init__(

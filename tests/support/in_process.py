@@ -79,8 +79,8 @@ class ClosedTable:
 
 
 @contextmanager
-def started() -> Iterator[Engine]:
-    """An engine that runs."""
+def started(**params: Any) -> Iterator[Engine]:
+    """An engine that runs, with some of the runtime's params."""
     engine = Engine(
         lambda handle: 0,
         lambda kind: next(_handles),
@@ -90,7 +90,7 @@ def started() -> Iterator[Engine]:
         None,
         ClosedTable(),
     )
-    engine.start(RUNTIME, "")
+    engine.start({**RUNTIME, **params}, "")
     yield engine
     engine.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import mlx.core as mx
 import pytest
 from driver import HYBRID, KV, RECURRENT, SLIDING, delivered, greedy, next_ok, prompt
 from support import in_process, tiny_adapters, tiny_models
@@ -14,8 +15,10 @@ from support.signatures import EIO, ENOENT, ENOMEM, ESTATE
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import Canceled
 from cowmlx.folders import weights
-from cowmlx.generated.defaults import CONTEXT, EMBED, GENERATION, TRAINING
+from cowmlx.generated.constants import KIND_MODEL
+from cowmlx.generated.defaults import CONTEXT, EMBED, GENERATION, MODEL, TRAINING
 from cowmlx.models import fingerprint
+from cowmlx.models.embedded import EMBEDDED
 
 START = prompt(60)
 BIG = {"config": {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}}
@@ -272,6 +275,14 @@ WAKING = {
     "adapter_load": lambda engine, call, model, adapter: engine.adapter_load(
         call, model, str(adapter), 1.0
     ),
+    "context_hidden_states": lambda engine, call, model, adapter: engine.context_hidden_states(
+        call, engine.context_create(model, CONTEXT), START
+    ),
+    "context_begin_embeddings": lambda engine, call, model, adapter: (
+        engine.context_begin_embeddings(
+            call, engine.context_create(model, CONTEXT), [*START, EMBEDDED], 1, GENERATION
+        )
+    ),
     "training_create_for_model": lambda engine, call, model, adapter: (
         engine.training_create_for_model(call, model, TRAINING)
     ),
@@ -279,7 +290,7 @@ WAKING = {
 
 
 @pytest.mark.parametrize("name", WAKING)
-def test_others_go_on_while_a_call_wakes_a_model(folder, tmp_path, name):
+def test_others_go_on_while_a_call_wakes_a_model(folder, tmp_path, monkeypatch, name):
     """As they do while a generation wakes one."""
     adapter = tmp_path / "adapter"
     tiny_adapters.make(adapter, folder(KV), ["q_proj"])
@@ -290,6 +301,8 @@ def test_others_go_on_while_a_call_wakes_a_model(folder, tmp_path, name):
         engine.model_sleep(call, asleep)
         in_process.finish(engine)
         assert call.error is None
+        width = engine.model_info(asleep)["embedding_width"]
+        monkeypatch.setattr(engine.arrays, "get", lambda handle: mx.zeros((1, width)))
         call, other = in_process.Call(), in_process.Call()
         WAKING[name](engine, call, asleep, adapter)
         engine.context_begin(other, context, START, GENERATION)
@@ -301,7 +314,33 @@ def test_others_go_on_while_a_call_wakes_a_model(folder, tmp_path, name):
         assert len(engine.context_tokens(context)) > 0
         in_process.finish(engine)
         assert (call.error, other.error) == (None, None)
-        assert call.result is not None
+        assert call.result is not None or name == "context_begin_embeddings"
+
+
+def test_others_go_on_while_a_model_falls_asleep_to_make_room(folder, lib, model):
+    """For one that is read, and for one that wakes."""
+    size = lib.info(model(KV))["bytes"]
+    with in_process.started(model_memory=int(2.1 * size)) as engine:
+        handles = [in_process.loaded(engine, folder(KV)) for _ in range(2)]
+        context = engine.context_create(handles[1], CONTEXT)
+
+        def turns_until_asleep(handle):
+            engine.context_begin(
+                in_process.Call(), context, START, {**GENERATION, "max_tokens": 99}
+            )
+            turns, before = 0, len(engine.context_tokens(context))
+            while not engine.model_info(handle)["asleep"]:
+                assert engine.step()
+                turns += 1
+            assert len(engine.context_tokens(context)) > before
+            in_process.finish(engine)
+            return turns
+
+        engine.model_load(in_process.Call(), str(folder(KV)), MODEL)
+        assert turns_until_asleep(handles[0]) > 2
+        other = next(h for h in engine.runtime.handles.handles(KIND_MODEL) if h not in handles)
+        engine.model_embed(in_process.Call(), handles[0], ["a"], EMBED)
+        assert turns_until_asleep(other) > 2
 
 
 def test_the_least_used_models_sleep_by_themselves(folder, lib, model):

@@ -209,10 +209,13 @@ def _gradient(session: Session, case: Case, check: dict[str, Any], arrays: list[
         double = arrays[at].dtype == alone[0].dtype == "float64"
         if double and not stops and "special" not in kinds:
             slopes.differences(session, program, arrays, [at], found, "graph gradient")
-        # Slopes of what is before a choice are times 0 in rows, and left out alone.
-        chooses = any(each["op"] == "cond" for graph in graphs for each in graph["nodes"])
-        if check.get("levels") and not (chooses and "special" in kinds):
+        if check.get("levels"):
+            before = len(session.findings)
             wide = rows.widened(case, check["levels"])
             rows.check(
                 session, case, gradient, wide, check["levels"], 2, "vectorized graph gradient", 1000
             )
+            # In rows, the slope of what is before a choice is times 0, which may be nan.
+            if any(each["op"] == "cond" for graph in graphs for each in graph["nodes"]):
+                kept = [each for each in session.findings[before:] if ", nan for " not in each]
+                session.findings[before:] = kept
