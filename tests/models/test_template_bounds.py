@@ -81,6 +81,18 @@ def test_an_ordinary_conversation_uses_a_small_part_of_the_budget():
     assert budget.bytes < budgets.MAX_BYTES / 4
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "('some words and more ' * 250000).split('</think>')[-1]|length",
+        "('größe und mehr\\n' * 350000)|replace('\\n', '\\n  ')|length",
+        "('some words and more words\\n' * 200000)|indent(4)|length",
+    ],
+)
+def test_five_megabytes_of_prose_cost_what_is_made_of_them(expression):
+    assert int(run(f"{{{{ {expression} }}}}")) >= 5_000_000
+
+
 SMALL_BYTES, SMALL_STEPS = 1 << 20, 20_000
 # What Python itself, and a render of nothing, take.
 BESIDES = 1 << 20

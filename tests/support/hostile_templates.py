@@ -89,6 +89,17 @@ RENDERS: dict[str, tuple[str, str | None]] = {
     "expandtabs": ("{{ ('\t' * 1000).expandtabs(10 ** 7) }}", BYTES),
     "encode": ("{{ 'a'.encode() * 6000000000 }}", None),
     "translate": ("{{ 'a'.translate({97: 'a' * 1000000}) }}", None),
+    "translate to much": (
+        "{{ ('a' * 1000000).translate({97: 'b' * 1000000})|length }}",
+        None,
+    ),
+    "bytes of an integer": ("{{ (1).to_bytes(10 ** 10, 'big')|length }}", None),
+    "joined from a stream": ("{{ (['a' * 999999] * 99999)|map('string')|join|length }}", BYTES),
+    "joined by a method from a stream": (
+        "{{ ''.join((['a' * 999999] * 99999)|map('string'))|length }}",
+        BYTES,
+    ),
+    "joined backwards": ("{{ (['a' * 999999] * 99999)|reverse|join|length }}", BYTES),
     "split": ("{{ ('a,' * 10000000).split(',')|length }}", BYTES),
     "split words": ("{{ ('a ' * 10000000).split()|length }}", WORK),
     "rsplit by what almost fits": (

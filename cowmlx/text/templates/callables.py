@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from jinja2.exceptions import SecurityError, TemplateError
-from jinja2.runtime import LoopContext, Macro, Undefined
+from jinja2.runtime import LoopContext, Macro
 from jinja2.tests import TESTS
 from jinja2.utils import Cycler, Joiner, Namespace, pass_environment
 from markupsafe import Markup
@@ -19,13 +19,12 @@ from cowmlx.text.templates.values import (
     ITEM_BYTES,
     LARGE_OBJECT_BYTES,
     OBJECT_BYTES,
-    SIZED,
     Operation,
-    Stream,
     iterate,
     listed,
     new_dict,
     pay_for_hash,
+    size_of,
     soft_text,
     text,
     unit,
@@ -46,28 +45,29 @@ _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _WORD = re.compile(r"\S+")
 
 
-def _size(value: object) -> int:
+def _length(value: object) -> int:
     return len(value) if isinstance(value, str) else 0
 
 
-def _string_methods(pay: Callable[..., None], names: str) -> dict[str, Method]:
+def _string_methods(names: str, pay: Callable[..., int]) -> dict[str, Method]:
     """Make operations of methods of strings.
 
     Args:
-        pay: takes the budget and the method's arguments before the method runs.
         names: of the methods.
+        pay: pays for the work, given the budget, the string and the method's arguments. Returns
+            the bytes that the result takes at most.
     """
 
     def method(name: str) -> Method:
         run = getattr(str, name)
 
         def paid(budget: Budget, owner: str, *args: Any, **kwargs: Any) -> Any:
-            pay(budget, owner, *args, **kwargs)
+            budget.reserve(pay(budget, owner, *args, **kwargs))
             result = run(owner, *args, **kwargs)
             if type(result) is str:
                 return result if result is owner else budget.made(result)
-            if type(result) is list:
-                budget.make(len(result) * PIECE_BYTES + len(owner) * unit(owner))
+            if type(result) is list or type(result) is tuple:
+                budget.make(len(result) * PIECE_BYTES + size_of(owner))
             return result
 
         return paid
@@ -75,112 +75,93 @@ def _string_methods(pay: Callable[..., None], names: str) -> dict[str, Method]:
     return {name: method(name) for name in names.split()}
 
 
-def _pay_for_case(budget: Budget, owner: str) -> None:
-    # A letter may become three, and Python converts in four bytes each.
-    budget.reserve(len(owner) * 12)
-    budget.step(len(owner) >> 6)
+def _by_length(shift: int, size: Callable[..., int]) -> Callable[..., int]:
+    """Pay a step for ``1 << shift`` characters."""
+
+    def pay(budget: Budget, owner: str, *args: Any, **kwargs: Any) -> int:
+        budget.step(len(owner) >> shift)
+        return size(owner, *args, **kwargs)
+
+    return pay
 
 
-def _pay_for_simple_case(budget: Budget, owner: str) -> None:
+def _strip(budget: Budget, owner: str, chars: Any = None) -> int:
     size = len(owner)
-    budget.reserve(size if owner.isascii() else 12 * size)
-    budget.step(size >> 6)
+    budget.step(1 + (size >> 8 if chars is None else size * max(_length(chars), 4) >> 10))
+    return size if owner.isascii() else 4 * size
 
 
-def _pay_for_check(budget: Budget, owner: str) -> None:
-    budget.step(len(owner) >> 8)
+def _affix(budget: Budget, owner: str, affix: Any, *bounds: Any) -> int:
+    for part in affix if isinstance(affix, tuple) else (affix,):
+        budget.step(1 + (_length(part) >> 10))
+    return 0
 
 
-def _pay_for_strip(budget: Budget, owner: str, chars: Any = None) -> None:
-    size = len(owner)
-    budget.step(1 + (size >> 8 if chars is None else size * max(_size(chars), 4) >> 10))
-    budget.reserve(size if owner.isascii() else 4 * size)
-
-
-def _pay_for_affix(budget: Budget, owner: str, affix: Any, *bounds: Any) -> None:
-    if isinstance(affix, str):
-        budget.step(1 + (len(affix) >> 10))
-    for part in affix if isinstance(affix, tuple) else ():
-        budget.step(1 + (_size(part) >> 10))
-
-
-def _pay_for_removal(budget: Budget, owner: str, affix: Any) -> None:
-    budget.reserve(len(owner) * unit(owner))
-
-
-def _pay_for_search(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> None:
+def _search(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> int:
     operators.pay_for_search(budget, owner, wanted)
+    return 0
 
 
-def _pay_from_behind(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> None:
-    """Pay for a search from behind, which takes Python the product of both lengths."""
-    budget.step(1 + (len(owner) * min(max(_size(wanted), 1), len(owner)) >> 9))
+def _search_from_behind(budget: Budget, owner: str, wanted: Any, *bounds: Any) -> int:
+    """Pay for the product of both lengths, which Python takes."""
+    budget.step(1 + (len(owner) * min(max(_length(wanted), 1), len(owner)) >> 9))
+    return 0
 
 
-def _pay_for_pieces(budget: Budget, owner: str, count: int) -> None:
-    budget.reserve(count * PIECE_BYTES + len(owner) * unit(owner))
-    budget.step(1 + (count >> 3) + (len(owner) >> 8))
+def _at_most(places: int, count: Any) -> int:
+    return min(places, count) if isinstance(count, int) and count >= 0 else places
 
 
-def _pay_for_split(budget: Budget, owner: str, sep: Any = None, maxsplit: Any = -1) -> None:
+def _split(budget: Budget, owner: str, sep: Any = None, maxsplit: Any = -1) -> int:
     if isinstance(sep, str) and sep:
         operators.pay_for_search(budget, owner, sep)
-        count = owner.count(sep) + 1
+        places = owner.count(sep)
     else:
         budget.step(len(owner) >> 3)
-        count = sum(1 for _ in _WORD.finditer(owner)) + 1
-    if isinstance(maxsplit, int) and maxsplit >= 0:
-        count = min(count, maxsplit + 1)
-    _pay_for_pieces(budget, owner, count)
+        places = sum(1 for _ in _WORD.finditer(owner))
+    return (1 + _at_most(places, maxsplit)) * PIECE_BYTES + size_of(owner)
 
 
-def _pay_for_rsplit(budget: Budget, owner: str, sep: Any = None, maxsplit: Any = -1) -> None:
+def _rsplit(budget: Budget, owner: str, sep: Any = None, maxsplit: Any = -1) -> int:
     if sep is not None:
-        _pay_from_behind(budget, owner, sep)
-    _pay_for_split(budget, owner, sep, maxsplit)
+        _search_from_behind(budget, owner, sep)
+    return _split(budget, owner, sep, maxsplit)
 
 
-def lines_of(budget: Budget, text: str) -> int:
+def _partition(budget: Budget, owner: str, sep: Any) -> int:
+    operators.pay_for_search(budget, owner, sep)
+    return 3 * PIECE_BYTES + (len(owner) + _length(sep)) * unit(owner)
+
+
+def _rpartition(budget: Budget, owner: str, sep: Any) -> int:
+    _search_from_behind(budget, owner, sep)
+    return _partition(budget, owner, sep)
+
+
+def line_count(text: str) -> int:
     """Return how many lines a text may have."""
-    budget.step(1 + (len(text) >> 6))
     return 1 + sum(text.count(end) for end in _LINE_ENDS)
 
 
-def _pay_for_lines(budget: Budget, owner: str, keepends: Any = False) -> None:
-    _pay_for_pieces(budget, owner, lines_of(budget, owner))
+def _replace(budget: Budget, owner: str, old: Any, new: Any, count: Any = -1) -> int:
+    if not (isinstance(old, str) and isinstance(new, str)):
+        return 0
+    operators.pay_for_search(budget, owner, old)
+    places = _at_most(owner.count(old), count)
+    if not places:
+        return 0
+    size = len(owner) + max(len(new) - len(old), 0) * places
+    return size if owner.isascii() and new.isascii() else 4 * size
 
 
-def _pay_for_partition(budget: Budget, owner: str, sep: Any) -> None:
-    operators.pay_for_search(budget, owner, sep)
-    budget.make(3 * PIECE_BYTES + (len(owner) + _size(sep)) * unit(owner))
+def _tabs_size(owner: str, tabsize: Any = 8) -> int:
+    spaces = owner.count("\t") * max(tabsize, 0) if isinstance(tabsize, int) else 0
+    return (len(owner) + spaces) * unit(owner)
 
 
-def _pay_for_rpartition(budget: Budget, owner: str, sep: Any) -> None:
-    _pay_from_behind(budget, owner, sep)
-    _pay_for_partition(budget, owner, sep)
-
-
-def _pay_for_replace(budget: Budget, owner: str, old: Any, new: Any, count: Any = -1) -> None:
-    if isinstance(old, str) and isinstance(new, str):
-        operators.pay_for_search(budget, owner, old)
-        places = owner.count(old)
-        if isinstance(count, int) and count >= 0:
-            places = min(places, count)
-        if places:
-            budget.step(places >> 4)
-            size = len(owner) + max(len(new) - len(old), 0) * places
-            budget.reserve(size if owner.isascii() and new.isascii() else 4 * size)
-
-
-def _pay_for_tabs(budget: Budget, owner: str, tabsize: Any = 8) -> None:
-    if isinstance(tabsize, int):
-        budget.reserve((len(owner) + owner.count("\t") * max(tabsize, 0)) * unit(owner))
-
-
-def _pay_for_width(budget: Budget, owner: str, width: Any, *fill: Any) -> None:
-    if isinstance(width, int):
-        wide = 4 if any(_size(part) and not part.isascii() for part in fill) else unit(owner)
-        budget.reserve(max(len(owner), width) * wide)
+def _widened_size(owner: str, width: Any, fill: Any = " ") -> int:
+    wide = 4 if _length(fill) and not fill.isascii() else unit(owner)
+    return max(len(owner), width) * wide if isinstance(width, int) else 0
 
 
 def _join(budget: Budget, owner: str, parts: Any) -> str:
@@ -228,27 +209,34 @@ def _changed(budget: Budget, owner: LoopContext, *values: Any) -> bool:
     return True
 
 
+# A letter may become three, and Python converts in four bytes each.
 _STR: dict[str, Method] = {
-    **_string_methods(_pay_for_case, "title capitalize swapcase"),
-    **_string_methods(_pay_for_simple_case, "upper lower casefold"),
+    **_string_methods("title capitalize swapcase", _by_length(6, lambda s: 12 * len(s))),
     **_string_methods(
-        _pay_for_check,
+        "upper lower casefold",
+        _by_length(6, lambda s: len(s) if s.isascii() else 12 * len(s)),
+    ),
+    **_string_methods(
         "isalnum isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable"
         " isspace istitle isupper",
+        _by_length(8, lambda s: 0),
     ),
-    **_string_methods(_pay_for_strip, "strip lstrip rstrip"),
-    **_string_methods(_pay_for_affix, "startswith endswith"),
-    **_string_methods(_pay_for_removal, "removeprefix removesuffix"),
-    **_string_methods(_pay_for_search, "find index count"),
-    **_string_methods(_pay_from_behind, "rfind rindex"),
-    **_string_methods(_pay_for_split, "split"),
-    **_string_methods(_pay_for_rsplit, "rsplit"),
-    **_string_methods(_pay_for_lines, "splitlines"),
-    **_string_methods(_pay_for_partition, "partition"),
-    **_string_methods(_pay_for_rpartition, "rpartition"),
-    **_string_methods(_pay_for_replace, "replace"),
-    **_string_methods(_pay_for_tabs, "expandtabs"),
-    **_string_methods(_pay_for_width, "center ljust rjust zfill"),
+    **_string_methods("strip lstrip rstrip", _strip),
+    **_string_methods("startswith endswith", _affix),
+    **_string_methods("removeprefix removesuffix", _by_length(10, lambda s, affix: size_of(s))),
+    **_string_methods("find index count", _search),
+    **_string_methods("rfind rindex", _search_from_behind),
+    **_string_methods("split", _split),
+    **_string_methods("rsplit", _rsplit),
+    **_string_methods(
+        "splitlines",
+        _by_length(6, lambda s, keepends=False: line_count(s) * PIECE_BYTES + size_of(s)),
+    ),
+    **_string_methods("partition", _partition),
+    **_string_methods("rpartition", _rpartition),
+    **_string_methods("replace", _replace),
+    **_string_methods("expandtabs", _by_length(10, _tabs_size)),
+    **_string_methods("center ljust rjust zfill", _by_length(10, _widened_size)),
     "join": _join,
 }
 _SEQUENCE = {name: _find_item(name) for name in ("index", "count")}
@@ -387,8 +375,6 @@ FUNCTIONS = {
 FROM_KEYS = Operation("fromkeys", from_keys)
 
 
-_ITERABLE = (*SIZED, Stream, LoopContext)
-_SEQUENCES = (str, list, tuple, dict, range, Undefined)
 _COMPARISONS = {
     "eq": ("==", "eq", "equalto"),
     "ne": ("!=", "ne"),
@@ -398,14 +384,19 @@ _COMPARISONS = {
     "lteq": ("<=", "le"),
     "in": ("in",),
 }
+# jinja2's own, which take a fixed small time.
+_SIMPLE = (
+    "boolean callable defined escaped false float integer iterable mapping none number sequence"
+    " string true undefined"
+)
 
 
 def _compare(sign: str, environment: Any, value: Any, other: Any) -> Any:
     return operators.compare(environment.budget, sign, value, other)
 
 
-def _divisible(environment: Any, value: Any, number: Any) -> bool:
-    return bool(operators.arithmetic(environment.budget, "%", value, number) == 0)
+def _rest(environment: Any, value: Any, number: Any) -> Any:
+    return operators.arithmetic(environment.budget, "%", value, number)
 
 
 def _has(table: str, environment: Any, value: Any) -> bool:
@@ -413,49 +404,29 @@ def _has(table: str, environment: Any, value: Any) -> bool:
 
 
 def _letters(name: str, environment: Any, value: Any) -> bool:
-    given = text(environment.budget, soft_text(environment.budget, value))
+    given = text(environment.budget, value)
     environment.budget.step(len(given) >> 8)
     return bool(getattr(given, name)())
 
 
-def _simple(check: Callable[[Any], Any], environment: Any, value: Any) -> Any:
+def _simple(check: Any, environment: Any, value: Any) -> Any:
     environment.budget.step()
     return check(value)
-
-
-# jinja2's own that look at a value's type alone.
-_OF_TYPE = "boolean defined escaped false float integer none number string true undefined"
-_SIMPLE: dict[str, Any] = {
-    **{name: TESTS[name] for name in _OF_TYPE.split()},
-    "callable": lambda value: isinstance(value, (Operation, Macro, Undefined)),
-    "iterable": lambda value: isinstance(value, _ITERABLE),
-    "mapping": lambda value: isinstance(value, dict),
-    "sequence": lambda value: isinstance(value, _SEQUENCES),
-}
-
-
-def _sameas(environment: Any, value: Any, other: Any) -> bool:
-    environment.budget.step()
-    return value is other
-
-
-def _parity(rest: int, environment: Any, value: Any) -> bool:
-    return bool(operators.arithmetic(environment.budget, "%", value, 2) == rest)
 
 
 def tests() -> dict[str, Callable[..., Any]]:
     """Return the tests by name, as jinja2 calls them."""
     made: dict[str, Callable[..., Any]] = {
-        "divisibleby": _divisible,
-        "even": partial(_parity, 0),
-        "odd": partial(_parity, 1),
+        "divisibleby": lambda environment, value, num: _rest(environment, value, num) == 0,
+        "even": lambda environment, value: _rest(environment, value, 2) == 0,
+        "odd": lambda environment, value: _rest(environment, value, 2) == 1,
         "filter": partial(_has, "filters"),
         "test": partial(_has, "tests"),
         "lower": partial(_letters, "islower"),
         "upper": partial(_letters, "isupper"),
-        "sameas": _sameas,
+        "sameas": lambda environment, value, other: value is other,
+        **{name: partial(_simple, TESTS[name]) for name in _SIMPLE.split()},
     }
-    made.update({name: partial(_simple, check) for name, check in _SIMPLE.items()})
     for sign, names in _COMPARISONS.items():
-        made.update(dict.fromkeys(names, partial(_compare, sign)))
-    return {name: pass_environment(partial(run)) for name, run in made.items()}
+        made.update({name: partial(_compare, sign) for name in names})
+    return {name: pass_environment(run) for name, run in made.items()}

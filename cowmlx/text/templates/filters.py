@@ -30,10 +30,10 @@ from cowmlx.text.templates.values import (
     listed,
     measure,
     pay_for_entry,
+    size_of,
     soft_text,
     text,
     type_name,
-    unit,
 )
 
 TYPE_CHECKING = False
@@ -80,11 +80,11 @@ def _by_order(run: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-def _dictsort(environment: Any, value: Any, *args: Any, **kwargs: Any) -> list[Any]:
+def _dictsort(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> list[Any]:
     if not isinstance(value, dict):
         raise TypeError(f"only objects can be sorted by key, not {type_name(value)!r}")
-    environment.budget.make(2 * ITEM_BYTES * len(value))
-    _pay_for_order(environment.budget, list(value.items()))
+    budget.make(2 * ITEM_BYTES * len(value))
+    _pay_for_order(budget, list(value.items()))
     return filters.do_dictsort(value, *args, **kwargs)
 
 
@@ -138,11 +138,10 @@ def _join(environment: Any, value: Any, d: Any = "", attribute: Any = None) -> s
     return operators.join(budget, separator, texts)
 
 
-def _items(environment: Any, value: Any) -> Stream:
+def _items(budget: Budget, value: Any) -> Stream:
     if not isinstance(value, (dict, Undefined)):
         raise TypeError("Can only get item pairs from a mapping.")
-    pairs = value.items() if isinstance(value, dict) else ()
-    return Stream(environment.budget, iterate(environment.budget, pairs))
+    return Stream(budget, iterate(budget, value.items() if isinstance(value, dict) else ()))
 
 
 def _first(environment: Any, value: Any) -> Any:
@@ -160,8 +159,7 @@ def _last(environment: Any, value: Any) -> Any:
     return environment.undefined("No last item, sequence was empty.")
 
 
-def _reverse(environment: Any, value: Any) -> Any:
-    budget = environment.budget
+def _reverse(budget: Budget, value: Any) -> Any:
     if isinstance(value, str):
         return operators.cut(budget, value, None, None, -1)
     if type(value) is Stream:
@@ -172,15 +170,13 @@ def _reverse(environment: Any, value: Any) -> Any:
     return Stream(budget, iter(reversed(value)))
 
 
-def _batch(environment: Any, value: Any, linecount: Any, fill_with: Any = None) -> Stream:
-    budget = environment.budget
+def _batch(budget: Budget, value: Any, linecount: Any, fill_with: Any = None) -> Stream:
     if fill_with is not None and isinstance(linecount, int):
         budget.make(SLOT_BYTES * max(linecount, 0))
     return Stream(budget, filters.do_batch(_kept(budget, value), linecount, fill_with), value)
 
 
-def _slice(environment: Any, value: Any, slices: Any, fill_with: Any = None) -> Stream:
-    budget = environment.budget
+def _slice(budget: Budget, value: Any, slices: Any, fill_with: Any = None) -> Stream:
     items = listed(budget, value)
     budget.make(SLOT_BYTES * len(items))
     return Stream(budget, _kept(budget, filters.sync_do_slice(items, slices, fill_with)))
@@ -214,32 +210,6 @@ def _by_item(run: Any, name_at: int = 0) -> Callable[..., Any]:
     return apply
 
 
-FILTERS: dict[str, Callable[..., Any]] = {
-    "batch": _batch,
-    "dictsort": _dictsort,
-    "first": _first,
-    "groupby": _by_order(filters.sync_do_groupby),
-    "items": _items,
-    "join": _join,
-    "last": _last,
-    "list": lambda environment, value: listed(environment.budget, value),
-    "max": _by_order(filters.do_max),
-    "min": _by_order(filters.do_min),
-    "reverse": _reverse,
-    "slice": _slice,
-    "sort": _by_order(filters.do_sort),
-    "sum": _sum,
-    "unique": _unique,
-}
-OF_CONTEXT: dict[str, Callable[..., Any]] = {
-    "map": _by_item(filters.sync_do_map),
-    "reject": _by_item(filters.sync_do_reject),
-    "rejectattr": _by_item(filters.sync_do_rejectattr, 1),
-    "select": _by_item(filters.sync_do_select),
-    "selectattr": _by_item(filters.sync_do_selectattr, 1),
-}
-
-
 _ESCAPED = 6
 _MAX_PLACES = 400
 # What a value takes while JSON is put together: a piece of text in a list.
@@ -252,15 +222,13 @@ def _by_method(name: str) -> Filter:
     """Make a filter of a method of strings."""
     run = callables.METHODS[str][name]
 
-    def apply(environment: Any, value: Any, *args: Any) -> Any:
-        budget = environment.budget
+    def apply(budget: Budget, value: Any, *args: Any) -> Any:
         return run(budget, value if type(value) is str else soft_text(budget, value), *args)
 
     return apply
 
 
-_strip, _center = _by_method("strip"), _by_method("center")
-_STR_REPLACE = callables.METHODS[str]["replace"]
+_strip, _center, _replaced = map(_by_method, ("strip", "center", "replace"))
 
 
 def _by_filter(run: Filter, shift: int, size: int) -> Filter:
@@ -272,8 +240,7 @@ def _by_filter(run: Filter, shift: int, size: int) -> Filter:
         size: bytes that it makes of a character.
     """
 
-    def apply(environment: Any, value: Any) -> Any:
-        budget = environment.budget
+    def apply(budget: Budget, value: Any) -> Any:
         given = soft_text(budget, value)
         budget.step(len(given) >> shift)
         budget.reserve(len(given) * size)
@@ -286,33 +253,28 @@ def _by_filter(run: Filter, shift: int, size: int) -> Filter:
 _escape = _by_filter(escape, 6, 4 * _ESCAPED)
 
 
-def _force_escape(environment: Any, value: Any) -> Any:
-    return _escape(environment, text(environment.budget, value))
-
-
-def _safe(environment: Any, value: Any) -> Markup:
-    given = soft_text(environment.budget, value)
-    environment.budget.make(ITEM_BYTES + len(given) * unit(given))
+def _safe(budget: Budget, value: Any) -> Markup:
+    given = soft_text(budget, value)
+    budget.make(ITEM_BYTES + size_of(given))
     return Markup(given)
 
 
-def _replace(environment: Any, value: Any, old: Any, new: Any, count: int | None = None) -> Any:
-    budget = environment.budget
+def _replace(budget: Budget, value: Any, old: Any, new: Any, count: int | None = None) -> Any:
     texts = text(budget, value), text(budget, old), text(budget, new)
-    return _STR_REPLACE(budget, *texts, -1 if count is None else count)
+    return _replaced(budget, *texts, -1 if count is None else count)
 
 
 def _indent(
-    environment: Any, value: Any, width: Any = 4, first: bool = False, blank: bool = False
+    budget: Budget, value: Any, width: Any = 4, first: bool = False, blank: bool = False
 ) -> Any:
-    budget = environment.budget
     given = soft_text(budget, value)
     added = len(width) * 4 if isinstance(width, str) else width
     if not isinstance(added, int):
         raise TypeError(f"indent takes a number or a string, not {type_name(width)!r}")
-    lines = callables.lines_of(budget, given)
+    budget.step(len(given) >> 6)
+    lines = callables.line_count(given)
     budget.step(lines)
-    budget.reserve(lines * (callables.PIECE_BYTES + max(added, 0)) + len(given) * unit(given) * 3)
+    budget.reserve(lines * (callables.PIECE_BYTES + max(added, 0)) + size_of(given) * 3)
     return budget.made(filters.do_indent(given, width, first, blank))
 
 
@@ -329,17 +291,15 @@ def _truncate(
     if not isinstance(value, str):  # jinja2 returns a short list as it is and refuses a long one
         budget.reserve(len(value) * ITEM_BYTES)
         return filters.do_truncate(environment, value, length, killwords, behind, leeway)
-    budget.reserve(len(value) * unit(value) + len(behind) * 4)
+    budget.reserve(size_of(value) + len(behind) * 4)
     return budget.made(filters.do_truncate(environment, value, length, killwords, behind, leeway))
 
 
-def _urlencode(environment: Any, value: Any) -> Any:
-    budget = environment.budget
-
+def _urlencode(budget: Budget, value: Any) -> Any:
     def quote(part: Any, for_qs: bool = False) -> Any:
         given = text(budget, part)
         budget.step(1 + (len(given) >> 2))
-        budget.reserve(len(given) * unit(given) * 16)
+        budget.reserve(size_of(given) * 16)
         return budget.made(url_quote(given, for_qs=for_qs))
 
     if isinstance(value, str) or not isinstance(value, SIZED):
@@ -350,10 +310,9 @@ def _urlencode(environment: Any, value: Any) -> Any:
     )
 
 
-def _format(environment: Any, value: Any, *args: Any, **kwargs: Any) -> str:
+def _format(budget: Budget, value: Any, *args: Any, **kwargs: Any) -> str:
     if args and kwargs:
         raise FilterArgumentError("can't handle positional and keyword arguments together")
-    budget = environment.budget
     return operators.printf(budget, soft_text(budget, value), kwargs or args)
 
 
@@ -361,14 +320,13 @@ def _format(environment: Any, value: Any, *args: Any, **kwargs: Any) -> str:
 
 
 def _tojson(
-    environment: Any,
+    budget: Budget,
     value: Any,
     ensure_ascii: bool = False,
     indent: Any = None,
     separators: Any = None,
     sort_keys: bool = False,
 ) -> Any:
-    budget = environment.budget
     tree = measure(budget, value)
     level = len(indent) if isinstance(indent, str) else indent or 0
     between = 4
@@ -391,12 +349,11 @@ def _tojson(
     )
 
 
-def _default(environment: Any, value: Any, default: Any = "", boolean: bool = False) -> Any:
+def _default(budget: Budget, value: Any, default: Any = "", boolean: bool = False) -> Any:
     return default if isinstance(value, Undefined) or (boolean and not value) else value
 
 
-def _number(run: Filter, environment: Any, value: Any, default: Any, *base: int) -> Any:
-    budget: Budget = environment.budget
+def _number(run: Filter, budget: Budget, value: Any, default: Any, *base: int) -> Any:
     if isinstance(value, str) and len(value) > MAX_DIGITS:
         budget.integer(4 * len(value))
     check_integer(budget, value)
@@ -404,38 +361,30 @@ def _number(run: Filter, environment: Any, value: Any, default: Any, *base: int)
     return run(value, default, *base) if is_scalar else default
 
 
-def _int(environment: Any, value: Any, default: Any = 0, base: int = 10) -> Any:
-    return _number(filters.do_int, environment, value, default, base)
-
-
-def _float(environment: Any, value: Any, default: Any = 0.0) -> Any:
-    return _number(filters.do_float, environment, value, default)
-
-
-def _abs(environment: Any, value: Any) -> Any:
-    check_integer(environment.budget, value)
+def _abs(budget: Budget, value: Any) -> Any:
+    check_integer(budget, value)
     if not isinstance(value, (Undefined, *NUMBERS)):
         raise TypeError(f"bad operand type for abs(): {type_name(value)!r}")
     return abs(value)
 
 
-def _round(environment: Any, value: Any, precision: int = 0, method: Any = "common") -> Any:
-    check_integer(environment.budget, value)
+def _round(budget: Budget, value: Any, precision: int = 0, method: Any = "common") -> Any:
+    check_integer(budget, value)
     if not isinstance(value, (Undefined, int, float)):
         raise TypeError(f"type {type_name(value)} doesn't define __round__ method")
     if isinstance(precision, int) and abs(precision) > _MAX_PLACES:
-        environment.budget.integer(4 * abs(precision) + MAX_DIGITS * 4)
+        budget.integer(4 * abs(precision) + MAX_DIGITS * 4)
     number: Any = value
     return filters.do_round(number, precision, method)
 
 
-def _length(environment: Any, value: Any) -> int:
+def _length(budget: Budget, value: Any) -> int:
     if not isinstance(value, SIZED):
         raise TypeError(f"object of type {type_name(value)!r} has no len()")
     return len(value)
 
 
-def _random(environment: Any, value: Any) -> Any:
+def _random(budget: Budget, value: Any) -> Any:
     if not isinstance(value, (str, list, tuple, range)):
         raise TypeError(f"{type_name(value)!r} object has no items to choose from")
     return random.Random().choice(value) if value else Undefined("No random item, it was empty.")
@@ -445,36 +394,62 @@ def _attr(environment: Any, value: Any, name: Any) -> Any:
     return environment.attribute(value, text(environment.budget, name))
 
 
-_FILTERS: dict[str, Filter] = {
+# Filters by name; those of a budget, of an environment and of a context.
+_OF_BUDGET: dict[str, Filter] = {
     "abs": _abs,
-    "attr": _attr,
+    "batch": _batch,
     "capitalize": _by_method("capitalize"),
-    "center": lambda environment, value, width=80: _center(environment, value, width),
+    "center": lambda budget, value, width=80: _center(budget, value, width),
     "count": _length,
     "d": _default,
     "default": _default,
+    "dictsort": _dictsort,
     "e": _escape,
     "escape": _escape,
-    "float": _float,
-    "forceescape": _force_escape,
+    "float": lambda budget, value, default=0.0: _number(filters.do_float, budget, value, default),
+    "forceescape": lambda budget, value: _escape(budget, text(budget, value)),
     "format": _format,
     "indent": _indent,
-    "int": _int,
+    "int": lambda budget, value, default=0, base=10: _number(
+        filters.do_int, budget, value, default, base
+    ),
+    "items": _items,
     "length": _length,
+    "list": listed,
     "lower": _by_method("lower"),
     "random": _random,
     "replace": _replace,
+    "reverse": _reverse,
     "round": _round,
     "safe": _safe,
-    "string": lambda environment, value: soft_text(environment.budget, value),
+    "slice": _slice,
+    "string": soft_text,
     "title": _by_filter(filters.do_title, 2, callables.PIECE_BYTES),
     "tojson": _tojson,
-    "trim": lambda environment, value, chars=None: _strip(environment, value, chars),
-    "truncate": _truncate,
+    "trim": lambda budget, value, chars=None: _strip(budget, value, chars),
     "upper": _by_method("upper"),
     "urlencode": _urlencode,
     "wordcount": _by_filter(filters.do_wordcount, 3, callables.PIECE_BYTES // 2),
-    **FILTERS,
+}
+_OF_ENVIRONMENT: dict[str, Filter] = {
+    "attr": _attr,
+    "first": _first,
+    "groupby": _by_order(filters.sync_do_groupby),
+    "join": _join,
+    "last": _last,
+    "max": _by_order(filters.do_max),
+    "min": _by_order(filters.do_min),
+    "sort": _by_order(filters.do_sort),
+    "sum": _sum,
+    "truncate": _truncate,
+    "unique": _unique,
+}
+_OF_CONTEXT: dict[str, Filter] = {
+    "map": _by_item(filters.sync_do_map),
+    "reject": _by_item(filters.sync_do_reject),
+    "rejectattr": _by_item(filters.sync_do_rejectattr, 1),
+    "select": _by_item(filters.sync_do_select),
+    "selectattr": _by_item(filters.sync_do_selectattr, 1),
 }
 
 
@@ -486,6 +461,16 @@ def _paid(run: Filter) -> Filter:
     return pass_environment(apply)
 
 
+def _paid_by_budget(run: Filter) -> Filter:
+    def apply(environment: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        budget: Budget = environment.budget
+        budget.step()
+        return run(budget, value, *args, **kwargs)
+
+    return pass_environment(apply)
+
+
 def table() -> dict[str, Filter]:
     """Return the filters by name, as jinja2 calls them."""
-    return {**{name: _paid(run) for name, run in _FILTERS.items()}, **OF_CONTEXT}
+    made = {name: _paid_by_budget(run) for name, run in _OF_BUDGET.items()}
+    return {**made, **{name: _paid(run) for name, run in _OF_ENVIRONMENT.items()}, **_OF_CONTEXT}

@@ -23,6 +23,7 @@ from cowmlx.text.templates.values import (
     measure,
     pay_for_hash,
     quoted,
+    size_of,
     text,
     type_name,
     unit,
@@ -159,8 +160,7 @@ def compare_chain(budget: Budget, value: Any, *rest: Any) -> Any:
 def contains(budget: Budget, container: Any, item: Any) -> bool:
     """Tell whether a value is in another."""
     if isinstance(container, str):
-        if isinstance(item, str):
-            pay_for_search(budget, container, item)
+        pay_for_search(budget, container, item)
         return item in container
     if isinstance(container, (dict, KEYS, ITEMS)):
         pay_for_hash(budget, item)
@@ -186,9 +186,10 @@ def pay_for_comparisons(budget: Budget, count: int, item: Any) -> None:
         budget.step((count >> 2) + (count * size >> 12))
 
 
-def pay_for_search(budget: Budget, within: str, wanted: str) -> None:
+def pay_for_search(budget: Budget, within: str, wanted: object) -> None:
     """Pay for looking for a text from the front; Python does that in linear time."""
-    budget.step(1 + (len(within) * min(max(len(wanted), 1), 16) >> 10))
+    size = len(wanted) if isinstance(wanted, str) else 0
+    budget.step(1 + (len(within) * min(max(size, 1), 16) >> 10))
 
 
 def concatenate(budget: Budget, *parts: Any) -> str:
@@ -249,7 +250,7 @@ def printf(budget: Budget, pattern: str, values: Any) -> str:
         OverBudget: the result would be too long.
     """
     budget.step(1 + (len(pattern) >> 5))
-    size = len(pattern) * unit(pattern)
+    size = size_of(pattern)
     escaped = _ESCAPED if isinstance(pattern, Markup) else 1
     arguments = iter(values if isinstance(values, tuple) else (values,))
     for match in _CONVERSION.finditer(pattern):

@@ -109,6 +109,11 @@ def unit(text: str) -> int:
     return 1 if text.isascii() else 4
 
 
+def size_of(text: str) -> int:
+    """Return the bytes that a text takes at most, the object itself left aside."""
+    return len(text) * unit(text)
+
+
 def is_plain_key(key: object) -> bool:
     """Tell whether a key's hash cannot be chosen so that many keys collide."""
     return isinstance(key, (str, float, type(None))) or (
