@@ -71,9 +71,8 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
         compiler.check_source(source)
         tree = environment.parse(source)
         compiler.check_tree(budget, tree)
-        literals = _literals(tree)
-        variables, names = compiler.variables_of(tree), compiler.names_of(tree)
-        text = environment.compile(tree, filename=_FILE, raw=True)
+        literals, names = _literals(tree), compiler.names_of(tree)
+        text, variables = compiler.generate(environment, tree, _FILE)
         if len(text) > compiler.MAX_CODE:
             raise budgets.OverBudget(
                 f"the chat template makes more than {compiler.MAX_CODE} characters of code"

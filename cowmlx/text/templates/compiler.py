@@ -8,10 +8,11 @@ The code calls the environment for every operation that does not take a fixed sm
 from __future__ import annotations
 
 import re
+from io import StringIO
 
 from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
-from jinja2.meta import TrackingCodeGenerator
+from jinja2.idtracking import VAR_LOAD_RESOLVE
 
 from cowmlx.text.templates.budget import MAX_DIGITS, Budget, OverBudget
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from jinja2.lexer import Token
 
     from cowmlx.text.templates.budget import Budget
+    from cowmlx.text.templates.environment import BoundedEnvironment
 
 MAX_CODE = 2 << 20
 # What the code generator does for a node.
@@ -64,8 +66,22 @@ def check_tree(budget: Budget, tree: nodes.Template) -> None:
     budget.make(count * _BYTES_PER_NODE)
 
 
-class BoundedCodeGenerator(CodeGenerator):
-    """Writes the Python code of a template."""
+class _BoundedCodeGenerator(CodeGenerator):
+    """Writes the Python code of a template.
+
+    Attributes:
+        lookups: names of variables that the code looks up.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lookups: set[str] = set()
+
+    def enter_frame(self, frame: Frame) -> None:
+        """Write the look-ups of a part."""
+        super().enter_frame(frame)
+        loads = frame.symbols.loads.values()
+        self.lookups.update(name for action, name in loads if action == VAR_LOAD_RESOLVE)
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
         """Write the code of a node."""
@@ -252,16 +268,22 @@ def checked(budget: Budget, stream: Iterable[Token]) -> Iterator[Token]:
         yield token
 
 
-def variables_of(tree: nodes.Template) -> frozenset[str]:
-    """Return the variables whose value from outside the template can matter, macros included.
+def generate(
+    environment: BoundedEnvironment, tree: nodes.Template, file: str
+) -> tuple[str, frozenset[str]]:
+    """Return the code of a template, and its variables.
 
-    A variable that every path sets before it reads it is the template's own.
+    These are the names whose value from outside the template can matter, macros included: a
+    variable that every path sets before it reads it is the template's own.
     """
-    lookups = _Lookups(tree.environment)
-    lookups.visit(tree)
+    # An optimizer would evaluate constant expressions.
+    code = StringIO()
+    generator = _BoundedCodeGenerator(environment, None, file, code, optimized=False)
+    generator.visit(tree)
     reads = _Reads()
     reads.visit_all(tree.body)
-    return frozenset(lookups.undeclared_identifiers) & reads.found
+    variables = (generator.lookups & reads.found) - environment.globals.keys()
+    return code.getvalue(), frozenset(variables)
 
 
 def names_of(tree: nodes.Template) -> frozenset[str]:
@@ -269,14 +291,6 @@ def names_of(tree: nodes.Template) -> frozenset[str]:
     attributes = {node.attr for node in tree.find_all(nodes.Getattr)}
     texts = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
     return frozenset(attributes | texts)
-
-
-class _Lookups(TrackingCodeGenerator):
-    """jinja2's own, which would evaluate constants."""
-
-    def __init__(self, environment: Any) -> None:
-        super().__init__(environment)
-        self.optimizer = None
 
 
 class _Reads:

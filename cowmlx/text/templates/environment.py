@@ -53,7 +53,7 @@ def _finalize(context: Any, value: Any) -> str:
     budget: Budget = context.environment.budget
     budget.step()
     written = values.text(budget, value)
-    budget.make(len(written) * values.unit(written) + values.SLOT_BYTES)
+    budget.make(values.size_of(written) + values.SLOT_BYTES)
     return written
 
 
@@ -65,7 +65,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             template never begins another.
     """
 
-    code_generator_class = compiler.BoundedCodeGenerator
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "**", "%"))
     intercepted_unops = frozenset(("+", "-"))
     operators = operators  # called by the compiled code
@@ -75,8 +74,6 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            # The optimizer would evaluate constant expressions while it compiles.
-            optimized=False,
             finalize=_finalize,
             extensions=[TokenCounter, Generation, ext.loopcontrols],
         )
@@ -104,7 +101,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def data(self, text: str) -> str:
         """Pay for text of the template's own."""
-        self.budget.make(len(text) * values.unit(text) + values.SLOT_BYTES)
+        self.budget.make(values.size_of(text) + values.SLOT_BYTES)
         self.budget.step()
         return text
 
