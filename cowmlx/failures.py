@@ -121,7 +121,7 @@ def place(error: BaseException) -> str:
     known: str | None = getattr(error, _PLACE, None)
     if known is not None:
         return known
-    text = f"{type(error).__name__}: {error}"
+    text = _text(error)
     trace = error.__traceback__
     if trace is None:
         return text
