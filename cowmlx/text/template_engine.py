@@ -70,8 +70,7 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     try:
         compiler.check_source(source)
         tree = environment.parse(source)
-        compiler.check_tree(budget, tree)
-        literals, names = _literals(tree), compiler.names_of(tree)
+        names, literals = compiler.texts_of(compiler.parts_of(budget, tree))
         text, variables = compiler.generate(environment, tree, _FILE)
         if len(text) > compiler.MAX_CODE:
             raise budgets.OverBudget(
@@ -141,15 +140,6 @@ def render(
         raise InvalidArgument(
             f"the chat template failed ({type(exc).__name__}: {said})", reason="template_refused"
         ) from exc
-
-
-def _literals(tree: Any) -> str:
-    from jinja2 import nodes
-
-    # NUL keeps a search from matching across two of them.
-    texts = {node.data for node in tree.find_all(nodes.TemplateData)}
-    texts |= {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-    return "\0".join(sorted(texts))
 
 
 def _text(template: Any, variables: dict[str, Any], given: Any, budget: Budget) -> str:

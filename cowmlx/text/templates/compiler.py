@@ -37,21 +37,21 @@ _BYTES_PER_NODE = 1024
 _OPERATOR = "environment.operators.{}(environment.budget, "
 
 
-def check_tree(budget: Budget, tree: nodes.Template) -> None:
-    """Make sure that a parsed template is neither too large nor too deep to compile.
+def parts_of(budget: Budget, tree: nodes.Template) -> list[nodes.Node]:
+    """Return all nodes of a parsed template, if it is neither too large nor too deep to compile.
 
     Raises:
         OverBudget: it is.
         ValueError: it switches escaping on by an expression.
     """
-    count = 0
+    parts: list[nodes.Node] = []
     level: list[nodes.Node] = [tree]
     depth = 0
     while level:
         depth += 1
-        count += len(level)
+        parts += level
         budget.step(len(level))
-        if count > MAX_NODES:
+        if len(parts) > MAX_NODES:
             raise OverBudget(f"the chat template has more than {MAX_NODES} parts")
         if depth > MAX_LEVELS:
             line = f" (line {level[0].lineno})" if level[0].lineno else ""
@@ -63,7 +63,21 @@ def check_tree(budget: Budget, tree: nodes.Template) -> None:
             # Of no use in a chat, and its operand would be evaluated while it is compiled.
             raise ValueError("it uses autoescape")
         level = [child for node in level for child in node.iter_child_nodes()]
-    budget.make(count * _BYTES_PER_NODE)
+    budget.make(len(parts) * _BYTES_PER_NODE)
+    return parts
+
+
+def texts_of(parts: list[nodes.Node]) -> tuple[frozenset[str], str]:
+    """Return the names under which a template can find a key, and all text in it.
+
+    These are its attributes and string constants, and its data and string constants: NUL keeps a
+    search from matching across two of them.
+    """
+    constants = (node.value for node in parts if type(node) is nodes.Const)
+    texts = {value for value in constants if isinstance(value, str)}
+    data = {node.data for node in parts if type(node) is nodes.TemplateData}
+    attributes = {node.attr for node in parts if type(node) is nodes.Getattr}
+    return frozenset(attributes | texts), "\0".join(sorted(data | texts))
 
 
 class _BoundedCodeGenerator(CodeGenerator):
@@ -284,13 +298,6 @@ def generate(
     reads.visit_all(tree.body)
     variables = (generator.lookups & reads.found) - environment.globals.keys()
     return code.getvalue(), frozenset(variables)
-
-
-def names_of(tree: nodes.Template) -> frozenset[str]:
-    """Return the attributes and texts in a template: all names under which it can find a key."""
-    attributes = {node.attr for node in tree.find_all(nodes.Getattr)}
-    texts = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-    return frozenset(attributes | texts)
 
 
 class _Reads:
