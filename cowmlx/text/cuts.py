@@ -22,6 +22,7 @@ from itertools import pairwise
 from cowmlx import json_text
 from cowmlx.text.patterns.characters import Unreadable, Unsure, settled
 from cowmlx.text.patterns.pattern import Pattern
+from cowmlx.text.tokenizer_bounds import leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class Cuts:
 
     def __init__(self, backend: Any) -> None:
         self._backend = backend
-        self._normal = _steps(state_of(backend.normalizer), _NORMALIZERS)
-        self._split = _steps(state_of(backend.pre_tokenizer), _PRE_TOKENIZERS)
+        self._normal = _steps(backend.normalizer, _NORMALIZERS)
+        self._split = _steps(backend.pre_tokenizer, _PRE_TOKENIZERS)
         self._pairs: dict[str, list[str] | None] = {}
         # Added tokens that are looked for in the text as it is, or once it is normalized.
         self._verbatim, self._normalized = _Touching(), _Touching()
@@ -131,10 +132,10 @@ class Cuts:
         return "\0" + "\0".join(known) + "\0"
 
 
-def state_of(component: Any) -> dict[str, Any]:
-    """Return what a component of the library is made of; {} for none."""
+def state_of(component: Any) -> dict[str, Any] | None:
+    """Return what a component of the library is made of; None for none."""
     if component is None:
-        return {}
+        return None
     try:
         state = json_text.parse(component.__getstate__())
     except (TypeError, ValueError, AttributeError):
@@ -198,15 +199,13 @@ def _unsure(*_: str) -> Pair:
     raise Unsure
 
 
-def _steps(state: dict[str, Any], known: dict[str, Component]) -> list[Step]:
+def _steps(component: Any, known: dict[str, Component]) -> list[Step]:
     """Return the steps of a component; one that is not known is unsure of every pair."""
-    kind = state.get("type")
-    if kind is None:
-        return []
-    if kind == "Sequence":
-        parts = state.get("normalizers") or state.get("pretokenizers") or []
-        return [step for part in parts for step in _steps(part, known)]
-    return known[kind](state) if kind in known else [_unsure]
+    steps: list[Step] = []
+    for _, part in leaves("", state_of(component)):
+        kind = part["type"]
+        steps += known[kind](part) if kind in known else [_unsure]
+    return steps
 
 
 # ----------------------------------------------------------------- Normalizers

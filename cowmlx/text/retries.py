@@ -11,10 +11,11 @@ from math import isqrt
 
 from cowmlx.text.cuts import pattern_of, state_of
 from cowmlx.text.patterns.pattern import Pattern
+from cowmlx.text.tokenizer_bounds import leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
 MAX_STEPS = 1 << 23
@@ -38,10 +39,10 @@ class Retries:
         self._growth = growth
         self._unknown = 0  # patterns whose runs are not known
         self._classes: list[Callable[[str], bool]] = []
-        for part in _leaves(state_of(backend.normalizer)):
+        for _, part in leaves("", state_of(backend.normalizer)):
             self._unknown += _retrying(part) is not None
         changed = False
-        for part in _leaves(state_of(backend.pre_tokenizer)):
+        for _, part in leaves("", state_of(backend.pre_tokenizer)):
             found = _retrying(part)
             if changed or found is _UNREADABLE:
                 self._unknown += found is not None
@@ -91,16 +92,6 @@ class Retries:
             if steps > MAX_STEPS:
                 return at
         return len(text)
-
-
-def _leaves(state: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for key in ("normalizers", "pretokenizers"):
-        if key in state:
-            for part in state[key]:
-                yield from _leaves(part)
-            return
-    if state.get("type") is not None:
-        yield state
 
 
 _UNREADABLE = object()

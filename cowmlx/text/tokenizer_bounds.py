@@ -139,7 +139,7 @@ def _check(state: dict[str, Any]) -> int:
 
 def _grown(name: str, component: Any, measure: Any, most: int, growth: int) -> int:
     """Multiply by what every component of a tree may make of a byte."""
-    parts = list(_leaves(name, component, 0))
+    parts = list(leaves(name, component))
     _require(len(parts), MAX_COMPONENTS, f"{name} has {len(parts)} components")
     for where, part in parts:
         growth *= measure(where, part)
@@ -150,7 +150,8 @@ def _grown(name: str, component: Any, measure: Any, most: int, growth: int) -> i
     return growth
 
 
-def _leaves(name: str, component: Any, depth: int) -> Iterable[tuple[str, dict[str, Any]]]:
+def leaves(name: str, component: Any, depth: int = 0) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yield the components that a component is a sequence of, in order, each with its place."""
     if component is None:
         return
     if depth > MAX_DEPTH:
@@ -160,7 +161,7 @@ def _leaves(name: str, component: Any, depth: int) -> Iterable[tuple[str, dict[s
         yield name, component
     for parts in inner:
         for number, part in enumerate(parts):
-            yield from _leaves(f"{name}[{number}]", part, depth + 1)
+            yield from leaves(f"{name}[{number}]", part, depth + 1)
 
 
 _SEQUENCES = ("normalizers", "pretokenizers", "decoders", "processors")
@@ -284,7 +285,7 @@ def _size(text: str) -> int:
 def _around(name: str, component: Any) -> None:
     """Bound what post-processors put around a text."""
     copies, tokens = 1, 0
-    parts = list(_leaves(name, component, 0))
+    parts = list(leaves(name, component))
     _require(len(parts), MAX_COMPONENTS, f"{name} has {len(parts)} components")
     for where, part in parts:
         if part.get("type") != "TemplateProcessing":
