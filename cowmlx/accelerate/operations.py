@@ -15,7 +15,7 @@ from cowmlx.accelerate import rope as positions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
@@ -153,6 +153,24 @@ def activated(x: mx.array, up: mx.array | None, activation: str) -> mx.array | N
     if up is not None:
         return gated(x, up, activation)
     made: mx.array = kernels.module().gate(x, activation=activation)
+    return made
+
+
+def pooled(
+    hidden: mx.array, groups: Sequence[tuple[int, int, int]], kind: str, skipped: int, unit: bool
+) -> mx.array | None:
+    """Return a vector of each text (B, D), or None where kernels do not take the states.
+
+    Args:
+        hidden: (N, D), of the tokens of all texts.
+        groups: (start, texts, length) of neighbours of one length.
+        kind: "cls", "last", "max", "mean" or "weighted".
+        skipped: tokens of each text that do not count, unless it has no more.
+        unit: whether vectors get length 1.
+    """
+    if not (kernels.available() and hidden.dtype == mx.float32 and _takes(None, hidden)):
+        return None
+    made: mx.array = kernels.module().pool_texts(hidden, groups, kind, skipped, unit)
     return made
 
 

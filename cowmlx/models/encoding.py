@@ -7,9 +7,10 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from cowmlx import resources
+from cowmlx.accelerate import operations
 from cowmlx.folders.weights import flatten
 from cowmlx.generated import constants
-from cowmlx.models.embedding import batches
+from cowmlx.models.embedding import batches, normalized
 from cowmlx.networks.encoders.layers import Texts
 
 TYPE_CHECKING = False
@@ -22,6 +23,15 @@ _PIECE = 4096
 # On a CPU larger batches take more memory and hardly less time, since nothing is padded. A batch
 # has a token for so many bytes of weights, which are read for all of its tokens, and some at least.
 _WEIGHTS, _LEAST = 1 << 17, 256
+# Bytes that mlx may keep for the next call: a short text's, which it would have to get again.
+_KEPT = 4 << 20
+_POOLINGS = {
+    constants.POOLING_CLS: "cls",
+    constants.POOLING_LAST: "last",
+    constants.POOLING_MAX: "max",
+    constants.POOLING_MEAN: "mean",
+    constants.POOLING_WEIGHTED: "weighted",
+}
 
 
 class EncodedText(NamedTuple):
@@ -56,17 +66,27 @@ def rows_of(
     if on_cpu and len(texts) > 1:
         batch_tokens = min(batch_tokens, _tokens_together(network))
     for batch in batches([len(text.tokens) for text in texts], batch_tokens):
-        yield
+        if rows:
+            yield
         if rows and on_cpu:  # the next batch's buffers have other sizes
             resources.give_back()
         rows.append((yield from _finished(network, [texts[index] for index in batch], finish)))
         order += batch
+    made = _ordered(rows, order)
+    del rows
+    if mx.get_cache_memory() > _KEPT:
+        mx.clear_cache()
+    return made
+
+
+def _ordered(rows: list[mx.array], order: list[int]) -> mx.array:
+    """Return the rows of all batches in the texts' order, evaluated."""
+    if len(order) == 1:
+        return rows[0]
     back = sorted(range(len(order)), key=order.__getitem__)
     joined = rows[0] if len(rows) == 1 else mx.concatenate(rows)
     ordered = mx.contiguous(joined[mx.array(back)])
     mx.eval(ordered)
-    del rows
-    mx.clear_cache()
     return ordered
 
 
@@ -82,9 +102,10 @@ def _finished(
     texts = Texts([len(text.tokens) for text in batch])
     tokens = mx.array([token for text in batch for token in text.tokens], mx.int32)
     every = max(1, _PIECE // texts.size)
+    last = -(-len(network.layers) // every)
     x = None
-    for index, x in enumerate(network.states(tokens, texts, _segments(batch))):
-        if index and index % every == 0:
+    for index, x in enumerate(network.states(tokens, texts, _segments(batch), every)):
+        if 0 < index < last:
             mx.async_eval(x)
             yield
             mx.eval(x)
@@ -106,7 +127,9 @@ def _segments(batch: list[EncodedText]) -> mx.array | None:
     return mx.array(kinds, mx.int32)
 
 
-def pooled(hidden: mx.array, texts: Texts, kind: int, skipped: int = 0) -> mx.array:
+def pooled(
+    hidden: mx.array, texts: Texts, kind: int, skipped: int = 0, *, unit: bool = False
+) -> mx.array:
     """Return a vector of each text, float32 (B, D), lazily.
 
     Args:
@@ -114,8 +137,17 @@ def pooled(hidden: mx.array, texts: Texts, kind: int, skipped: int = 0) -> mx.ar
         texts: whose they are.
         kind: one of ``POOLING_*``.
         skipped: tokens of each text that do not count, unless it has no more.
+        unit: whether vectors get length 1.
     """
     hidden = hidden.astype(mx.float32)
+    made = operations.pooled(hidden, texts.groups, _POOLINGS[kind], skipped, unit)
+    if made is None:
+        made = _pooled(hidden, texts, kind, skipped)
+        made = normalized(made) if unit else made
+    return made
+
+
+def _pooled(hidden: mx.array, texts: Texts, kind: int, skipped: int) -> mx.array:
     if kind in (constants.POOLING_CLS, constants.POOLING_LAST):
         ends = zip(texts.starts, texts.lengths, strict=True)
         last = kind == constants.POOLING_LAST

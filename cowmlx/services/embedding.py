@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from cowmlx.networks.encoders.layers import Texts
 
 
+# Characters whose tokens and computation fit one turn.
+_SHORT = PART >> 3
+
+
 class EmbeddingParams:
     """What ``cow_mlx_embed_params`` and a model's folder say, all of it valid.
 
@@ -127,6 +131,11 @@ class EmbeddingParams:
         of_pooled = self.token_vectors and self.sentences.poolings
         return () if of_pooled else self.sentences.stages
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether one pooling makes the vectors, and nothing but their length follows."""
+        return len(self.poolings) == 1 and not (self.stages or self.truncate_dims)
+
     def vectors(self, states: mx.array) -> mx.array:
         """Return vectors (B, D) of hidden states, pooled or of tokens."""
         for stage in self.stages:
@@ -145,7 +154,7 @@ class TextRows(SteppedCall):
         steps: makes the rows.
         shape: (N, D).
         stream: to compute on.
-        on_end: called when the call ends.
+        on_end: called when the call ends, with whether all rows were computed.
     """
 
     def __init__(
@@ -155,10 +164,20 @@ class TextRows(SteppedCall):
         steps: Generator[None, None, mx.array],
         shape: tuple[int, int],
         stream: mx.Stream,
-        on_end: Callable[[], object],
+        on_end: Callable[[bool], object],
     ) -> None:
-        super().__init__(call, steps, stream, model, on_end)
+        super().__init__(call, self._noted(steps), stream, model)
         self._shape = shape
+        self._on_rows_end = on_end
+        self._is_computed = False
+
+    def _noted(self, steps: Generator[None, None, mx.array]) -> Generator[None, None, mx.array]:
+        rows = yield from steps
+        self._is_computed = True
+        return rows
+
+    def _release(self) -> None:
+        self._on_rows_end(self._is_computed)
 
     def _succeed(self, result: mx.array) -> None:
         if result.shape != self._shape:
@@ -191,6 +210,9 @@ def embed_steps(
             if params.token_vectors:
                 own = params.vectors(states.astype(mx.float32))
                 return encoding.filled_up(own, lengths, params.token_vectors)
+            if params.is_bare:
+                (kind,) = params.poolings
+                return encoding.pooled(states, lengths, kind, skipped, unit=params.normalize)
             parts = [encoding.pooled(states, lengths, kind, skipped) for kind in params.poolings]
             return params.vectors(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1))
 
@@ -216,7 +238,7 @@ def _prompt_tokens(model: Model, params: EmbeddingParams) -> int:
 def tokens_of(
     texts: list[str], tokenize: Callable[[int, str], Generator[None, None, list[int]]]
 ) -> Generator[None, None, list[list[int]]]:
-    """Tokenize texts; yields between parts and at the end."""
+    """Tokenize texts; yields between parts, and at the end of long ones."""
     tokens: list[list[int]] = []
     characters = 0
     for index, text in enumerate(texts):
@@ -225,7 +247,8 @@ def tokens_of(
             characters = 0
         tokens.append((yield from tokenize(index, text)))
         characters += len(text) + 1
-    yield
+    if characters > _SHORT:
+        yield
     return tokens
 
 

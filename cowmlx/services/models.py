@@ -391,22 +391,23 @@ class Models:
 
         streams = self._runtime.streams
         stream = streams.take()
+        settled = model.is_encoder  # nothing is computed for the width then
         try:
             with mx.stream(stream):
                 hidden = None if model.is_encoder else hidden_states_of(model)
                 own: Any = model.network if hidden is None else hidden
                 width = width_of(own.dims)
+            answered = call.answer_size(count * width, width)
         except BaseException:
-            streams.give_back(stream)
+            streams.give_back(stream, settled)
             raise
-        if call.answer_size(count * width, width):
-            streams.give_back(stream)
+        if answered:
+            streams.give_back(stream, settled)
             return
-        shape = count, width
-        unit = TextRows(
-            call, model, steps(hidden), shape, stream, lambda: streams.give_back(stream)
+        on_end = partial(streams.give_back, stream)
+        self._runtime.scheduler.add(
+            TextRows(call, model, steps(hidden), (count, width), stream, on_end)
         )
-        self._runtime.scheduler.add(unit)
 
 
 def _check_flags(flags: int, **known: int) -> None:

@@ -67,4 +67,5 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_rope(module);
   cowmlx::bind_rows(module);
   cowmlx::bind_sample(module);
+  cowmlx::bind_texts(module);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -20,6 +21,7 @@ from cowmlx.networks.encoders.layers import (
     RotaryAttention,
     Texts,
 )
+from cowmlx.networks.encoders.model import Embeddings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +36,20 @@ _TOLERANCE = 1e-4
 
 class Unknown(Exception):
     """A layer that kernels do not have; the text says why."""
+
+
+class Part(NamedTuple):
+    """A layer as kernels take it.
+
+    Attributes:
+        halves: attention and MLP.
+        width: D.
+        angles: of its heads, or None.
+    """
+
+    halves: dict[str, Any]
+    width: int
+    angles: rope.RoPETables | None
 
 
 class FusedEncoderLayer:
@@ -73,6 +89,91 @@ class FusedEncoderLayer:
         return made
 
 
+class FusedEncoderLayers:
+    """All layers of an encoder, of which it takes any neighbours.
+
+    Args:
+        parts: the description, the width and the angles of each.
+        rounded: whether activations are rounded, as in :class:`InBlocks`.
+    """
+
+    def __init__(self, parts: Sequence[Part], rounded: bool) -> None:
+        self._module = kernels.module()
+        descriptions = [part.halves for part in parts]
+        self._layers = self._module.make_layers(parts[0].width, descriptions, rounded, {})
+        self._angles = [part.angles for part in parts]
+        self._keys = [None if part.angles is None else part.angles.key for part in parts]
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def take(
+        self,
+        x: mx.array,
+        texts: Texts,
+        masks: Sequence[Sequence[mx.array | None] | None],
+        first: int,
+        end: int,
+    ) -> mx.array | None:
+        """Return what layers [first, end) give, or None if they have not all the same masks."""
+        given, key = masks[first], self._keys[first]
+        alike = all(own is given for own in masks[first:end])
+        if not alike or any(own != key for own in self._keys[first:end]):
+            return None
+        own = [mask for mask in given or () if mask is not None]
+        if stand_in.plainly.entered or x.dtype != mx.float32:
+            return None
+        if len(own) not in (0, len(texts.groups)):
+            return None
+        longest = max(group.length for group in texts.groups)
+        table = self._angles[first]
+        angles = [] if table is None else table.upto(longest)
+        made: mx.array = self._module.encode_layers(
+            self._layers, x, texts.groups, angles, own, first, end
+        )
+        return made
+
+
+class FusedEmbeddings:
+    """Tables of embeddings, and the norm of their sums.
+
+    Args:
+        embeddings: of an encoder, in blocks.
+
+    Raises:
+        Unknown: kernels do not compute these.
+    """
+
+    def __init__(self, embeddings: Any) -> None:
+        if not isinstance(embeddings, Embeddings) or "project" in embeddings:
+            raise Unknown("its embeddings are others")
+        tables = {
+            name: _matrix(embeddings, name) if name in embeddings else None
+            for name in ("word", "position", "token_type")
+        }
+        norm = embeddings.norm
+        self._module = kernels.module()
+        self._embeddings = self._module.make_embeddings(
+            tables["word"],
+            tables["position"],
+            embeddings.first_position,
+            tables["token_type"],
+            norm.get("weight"),
+            norm.get("bias"),
+            norm.eps,
+        )
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+    def take(self, tokens: mx.array, texts: Texts, segments: mx.array | None) -> mx.array | None:
+        """Return the sums (N, D), or None if this call is not one that it takes."""
+        made: mx.array | None = self._module.embed_texts(
+            self._embeddings, tokens, segments, texts.groups
+        )
+        return made
+
+
 def fuse(network: Any, rounded: bool) -> tuple[int, Counter[str]]:
     """Let kernels compute an encoder's layers; returns how many, and why others are not.
 
@@ -83,47 +184,75 @@ def fuse(network: Any, rounded: bool) -> tuple[int, Counter[str]]:
     rounding = [m for m in modules_of(network) if isinstance(m, InBlocks) and m.rounded]
     for module in rounding:
         module.rounded = False  # rounded activations prove nothing
-    fused, reasons = 0, Counter[str]()
+    parts, reasons = [], Counter[str]()
     try:
+        network.join(None)
         for layer in network.layers:
             try:
                 stand_in.put(layer, None)
-                stand_in.put(layer, _proved(layer, rounded))
-                fused += 1
+                parts.append(_proved(layer))
+                stand_in.put(layer, FusedEncoderLayer(*parts[-1], rounded))
             except (Unknown, rope.UnsupportedRoPE) as why:
                 reasons[str(why)] += 1
+        _fuse_embeddings(network)
     finally:
         for module in rounding:
             module.rounded = True
-    return fused, reasons
+    if len(parts) == len(network.layers) > 1:
+        network.join(FusedEncoderLayers(parts, rounded))
+    return len(parts), reasons
 
 
-def _proved(layer: Any, rounded: bool) -> FusedEncoderLayer:
-    """Return a layer as kernels compute it.
+def _fuse_embeddings(network: Any) -> None:
+    """Let kernels compute the embeddings, if they give the same."""
+    embeddings = network.embeddings
+    stand_in.put(embeddings, None)
+    lengths = [min(length, network.context_length) for length in _LENGTHS]
+    texts = Texts(lengths)
+    tokens = mx.arange(texts.size, dtype=mx.int32) % network.vocabulary_size
+    mx.eval(tokens)
+    try:
+        expected = embeddings(tokens, texts, None)
+        fused = FusedEmbeddings(embeddings)
+        made = fused.take(tokens, texts, None)
+    except Unknown:
+        return
+    except ValueError as exc:
+        failures.reraise_shortage(exc)
+        return
+    if made is not None and _is_same(made, expected):
+        stand_in.put(embeddings, fused)
+
+
+def _is_same(made: mx.array, expected: mx.array) -> bool:
+    error = mx.abs(made - expected).max() / mx.abs(expected).max()
+    return bool((error < _TOLERANCE).item())
+
+
+def _proved(layer: Any) -> Part:
+    """Return a layer as kernels take it.
 
     Raises:
         Unknown: they do not, or do not give the same.
         UnsupportedRoPE: its heads turn by no table.
     """
-    description, width, angles = _described(layer)
-    x = mx.random.normal((sum(_LENGTHS), width), key=mx.random.key(9))
+    part = _described(layer)
+    x = mx.random.normal((sum(_LENGTHS), part.width), key=mx.random.key(9))
     texts = Texts(_LENGTHS)
     try:
         expected = layer(x, texts)
-        made = FusedEncoderLayer(description, width, angles, rounded=False).take(x, texts)
+        made = FusedEncoderLayer(*part, rounded=False).take(x, texts)
         assert made is not None
-        error = mx.abs(made - expected).max() / mx.abs(expected).max()
-        same = bool((error < _TOLERANCE).item())
+        same = _is_same(made, expected)
     except ValueError as exc:
         failures.reraise_shortage(exc)
         raise Unknown(f"kernels refuse it: {exc}") from exc
     if not same:
         raise Unknown("kernels give other results")
-    return FusedEncoderLayer(description, width, angles, rounded)
+    return part
 
 
-def _described(layer: Any) -> tuple[dict[str, Any], int, rope.RoPETables | None]:
-    """Return the halves of a layer, its width, and the angles of its heads."""
+def _described(layer: Any) -> Part:
     if not isinstance(layer, (Layer, NormedFirst)):
         raise Unknown(f"it is a {type(layer).__name__}")
     attention, mlp = layer.attention, layer.mlp
@@ -156,7 +285,7 @@ def _described(layer: Any) -> tuple[dict[str, Any], int, rope.RoPETables | None]
         if f"{half}_norm" in layer:
             norm = layer[f"{half}_norm"]
             own[place] = ("layer", norm.get("weight"), norm.get("bias"), norm.eps)
-    return halves, width, angles
+    return Part(halves, width, angles)
 
 
 def _matrix(module: Any, name: str) -> Any:

@@ -20,7 +20,21 @@ from cowmlx.networks.encoders.options import Labels, Options
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Joined(Protocol):
+        """Computes neighbouring layers of an encoder together."""
+
+        def take(
+            self,
+            x: mx.array,
+            texts: Texts,
+            masks: Sequence[Sequence[mx.array | None] | None],
+            first: int,
+            end: int,
+        ) -> mx.array | None:
+            """Return what layers [first, end) give, or None if it does not take these."""
+
 
 Names = tuple[tuple[str, str], ...]
 Args = TypeVar("Args", bound="EncoderArgs")
@@ -129,7 +143,7 @@ class Embeddings(Module):
     def __init__(self, args: EncoderArgs) -> None:
         super().__init__()
         self.word = Embedding(args.vocabulary, args.embedding)
-        self._first = args.first_position
+        self.first_position = args.first_position
         if args.positions:
             self.position = Embedding(args.positions, args.embedding)
         if args.segments:
@@ -142,7 +156,7 @@ class Embeddings(Module):
         """Return (N, D) of tokens (N,)."""
         x = _wide(self.word(tokens))
         if "position" in self:
-            x = x + self.position(texts.positions + self._first)
+            x = x + self.position(texts.positions + self.first_position)
         if "token_type" in self:
             kinds = mx.zeros((1,), mx.int32) if segments is None else segments
             x = x + self.token_type(kinds)
@@ -198,6 +212,7 @@ class Encoder(Module):
         self.layers = [self.make_layer(args, index) for index in range(args.layers)]
         if args.labels is not None:
             self.head = self.make_head(args, args.labels)
+        self._joined: Joined | None = None
 
     def make_embeddings(self, args: EncoderArgs) -> Module:
         """Return what turns tokens into activations."""
@@ -222,24 +237,48 @@ class Encoder(Module):
         """Return the hidden states that the last layer's activations give."""
         return x
 
+    def join(self, joined: Joined | None) -> None:
+        """Let something else compute neighbouring layers together; None: each by its own code."""
+        self._joined = joined
+
     def states(
-        self, tokens: mx.array, texts: Texts, segments: mx.array | None = None
+        self, tokens: mx.array, texts: Texts, segments: mx.array | None = None, every: int = 1
     ) -> Iterator[mx.array]:
-        """Yield the activations (N, D) behind the embeddings and each layer, lazily.
+        """Yield the activations (N, D) behind the embeddings and some layers at a time, lazily.
 
         Args:
             tokens: of all texts, (N,).
             texts: their lengths.
             segments: the token type of each, or None for 0.
+            every: how many layers.
         """
         x = self.embeddings(tokens, texts, segments)
         if not self.layers:
             yield self.last(x)
             return
         yield x
-        for index, (layer, masks) in enumerate(zip(self.layers, self.masks(texts), strict=True)):
-            x = layer(x, texts, masks)
-            yield self.last(x) if index + 1 == len(self.layers) else x
+        masks, count = self.masks(texts), len(self.layers)
+        for first in range(0, count, every):
+            end = min(count, first + every)
+            x = self._through(x, texts, masks, first, end)
+            yield self.last(x) if end == count else x
+
+    def _through(
+        self,
+        x: mx.array,
+        texts: Texts,
+        masks: Sequence[Sequence[mx.array | None] | None],
+        first: int,
+        end: int,
+    ) -> mx.array:
+        """Take activations through layers [first, end)."""
+        if self._joined is not None and not self._training:
+            made = self._joined.take(x, texts, masks, first, end)
+            if made is not None:
+                return made
+        for layer, own in zip(self.layers[first:end], masks[first:end], strict=True):
+            x = layer(x, texts, own)
+        return x
 
     def __call__(self, ids: mx.array, cache: Any = None) -> mx.array:
         """Return the hidden states (B, T, D) of texts of one length, (B, T)."""

@@ -121,32 +121,28 @@ static void product(const Matrix& matrix, const Prepared& prepared, int from, in
     exact_product(task, from, to, row);
 }
 
-/* Number k of a row, one at a time. */
-static float number_of(const Matrix& matrix, int row, int k) {
-  const int64_t block = row / LANES, lane = row % LANES;
-  if (is_dense(matrix)) {
-    const int64_t place = (block * matrix.columns + k) * LANES + lane;
-    if (matrix.format == Format::Float32) return static_cast<const float*>(matrix.weight)[place];
-    const uint16_t bits = static_cast<const uint16_t*>(matrix.weight)[place];
-    return matrix.format == Format::Float16 ? from_float16(bits) : from_bfloat16(bits);
+template <class F>
+static inline void dense_row(const Matrix& matrix, int row, float* out, F&& number) {
+  const int64_t first = int64_t{row / LANES} * matrix.columns * LANES + row % LANES;
+  for (int k = 0; k < matrix.columns; k++) out[k] = number(first + int64_t{k} * LANES);
+}
+
+/* Number `at` of scales or biases. */
+static inline float scale_at(const Matrix& matrix, const void* scales, int64_t at) {
+  switch (matrix.scale_type) {
+    case Scalar::Float32:
+      return static_cast<const float*>(scales)[at];
+    case Scalar::Float16:
+      return from_float16(static_cast<const uint16_t*>(scales)[at]);
+    case Scalar::BFloat16:
+      return from_bfloat16(static_cast<const uint16_t*>(scales)[at]);
+    default:
+      return byte_scale(matrix.format, static_cast<const uint8_t*>(scales)[at]);
   }
-  const int64_t words = int64_t{matrix.columns} * matrix.bits / 32;
-  const int64_t bit = int64_t{k} * matrix.bits, word = bit / 32;
-  const uint32_t* w = static_cast<const uint32_t*>(matrix.weight) + block * words * LANES + lane;
-  uint64_t bits = w[word * LANES];
-  if (word + 1 < words) bits |= static_cast<uint64_t>(w[(word + 1) * LANES]) << 32;
-  const uint32_t code = static_cast<uint32_t>(bits >> (bit % 32)) & ((1u << matrix.bits) - 1);
-  const int64_t groups = matrix.columns / matrix.group;
-  const int64_t at = (block * groups + k / matrix.group) * LANES + lane;
-  const auto scalar = [&](const void* p) {
-    if (matrix.scale_type == Scalar::Float32) return static_cast<const float*>(p)[at];
-    if (matrix.scale_type == Scalar::Float16)
-      return from_float16(static_cast<const uint16_t*>(p)[at]);
-    if (matrix.scale_type == Scalar::BFloat16)
-      return from_bfloat16(static_cast<const uint16_t*>(p)[at]);
-    return byte_scale(matrix.format, static_cast<const uint8_t*>(p)[at]);
-  };
-  const float scale = scalar(matrix.scales);
+}
+
+/* What an integer of a quantized format stands for. */
+static inline float decoded(const Matrix& matrix, uint32_t code, float scale, float bias) {
   switch (matrix.format) {
 #define DECODE(NAME, MODE, BITS, GROUP, CODE, ...) \
   case Format::NAME:                               \
@@ -154,12 +150,43 @@ static float number_of(const Matrix& matrix, int row, int k) {
     COWMLX_FLOAT_FORMATS(DECODE)
 #undef DECODE
     default:
-      return scale * static_cast<float>(code) + scalar(matrix.biases);
+      return scale * static_cast<float>(code) + bias;
+  }
+}
+
+static inline void quantized_row(const Matrix& matrix, int row, float* out) {
+  const int64_t block = row / LANES, lane = row % LANES;
+  const int64_t words = int64_t{matrix.columns} * matrix.bits / 32;
+  const uint32_t* w = static_cast<const uint32_t*>(matrix.weight) + block * words * LANES + lane;
+  const uint32_t mask = (1u << matrix.bits) - 1;
+  const int group = matrix.group, groups = matrix.columns / group;
+  for (int g = 0, k = 0; g < groups; g++) {
+    const int64_t at = (block * groups + g) * LANES + lane;
+    const float scale = scale_at(matrix, matrix.scales, at);
+    const float bias = matrix.format == Format::Affine ? scale_at(matrix, matrix.biases, at) : 0;
+    for (const int end = k + group; k < end; k++) {
+      const int64_t bit = int64_t{k} * matrix.bits, word = bit / 32;
+      uint64_t bits = w[word * LANES];
+      if (word + 1 < words) bits |= static_cast<uint64_t>(w[(word + 1) * LANES]) << 32;
+      out[k] = decoded(matrix, static_cast<uint32_t>(bits >> (bit % 32)) & mask, scale, bias);
+    }
   }
 }
 
 static void row_numbers(const Matrix& matrix, int row, float* out) {
-  for (int k = 0; k < matrix.columns; k++) out[k] = number_of(matrix, row, k);
+  const auto* half = static_cast<const uint16_t*>(matrix.weight);
+  switch (matrix.format) {
+    case Format::Float32:
+      return dense_row(
+          matrix, row, out,
+          [weight = static_cast<const float*>(matrix.weight)](int64_t at) { return weight[at]; });
+    case Format::Float16:
+      return dense_row(matrix, row, out, [half](int64_t at) { return from_float16(half[at]); });
+    case Format::BFloat16:
+      return dense_row(matrix, row, out, [half](int64_t at) { return from_bfloat16(half[at]); });
+    default:
+      return quantized_row(matrix, row, out);
+  }
 }
 
 }  // namespace cowmlx::ISA

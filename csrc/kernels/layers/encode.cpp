@@ -91,7 +91,8 @@ class Pass {
 
   void run() {
     const int rows = band_.rows;
-    for (const Layer& layer : net_.layers) {
+    for (int i = e_.first; i < e_.end; i++) {
+      const Layer& layer = net_.layers[i];
       for (int s = 0; s < slab_count(rows); s++) project(layer.attention, slab(rows, s));
       attend(layer.attention);
       for (int s = 0; s < slab_count(rows); s++) {

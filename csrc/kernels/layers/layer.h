@@ -137,9 +137,9 @@ struct TextGroup {
   bool mask_bool;
 };
 
-/* Encoder layers: every token of a text attends to all of it. Norms in front of a half are those of
- * the halves; one behind it follows the sum, not what is added. Residuals, query norms, sinks and
- * windows are not read. */
+/* Encoder layers [first, end): every token of a text attends to all of it. Norms in front of a
+ * half are those of the halves; one behind it follows the sum, not what is added. Residuals, query
+ * norms, sinks and windows are not read. */
 struct Encoding {
   const Table* table;
   int32_t rows;             /* N, tokens of all texts */
@@ -147,6 +147,7 @@ struct Encoding {
   const int32_t* positions; /* (N,) of a token in its text */
   const TextGroup* groups;
   int32_t group_count;
+  int32_t first, end;
   const Angles* angles; /* one, or null */
   int32_t workers;      /* there is scratch for so many */
 };
@@ -154,7 +155,7 @@ struct Encoding {
 /* Bytes of scratch for an encoding. */
 size_t scratch_size(const Layers&, const Encoding&);
 
-/* x becomes the activations behind the last layer. */
+/* x becomes the activations behind the last of these layers. */
 void encode(const Layers&, const Encoding&, void* scratch);
 
 }  // namespace cowmlx

@@ -61,8 +61,13 @@ std::shared_ptr<Scratch> shared_scratch(mx::Stream stream, size_t bytes) {
 class EncoderStep : public Operation {
  public:
   EncoderStep(mx::Stream stream, std::shared_ptr<const HeldLayers> held,
-              std::vector<GroupParts> groups, bool turns)
-      : Operation(stream), held_(std::move(held)), groups_(std::move(groups)), turns_(turns) {}
+              std::vector<GroupParts> groups, bool turns, int first, int end)
+      : Operation(stream),
+        held_(std::move(held)),
+        groups_(std::move(groups)),
+        turns_(turns),
+        first_(first),
+        end_(end) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = mx::cpu::get_command_encoder(stream());
@@ -98,6 +103,8 @@ class EncoderStep : public Operation {
     encoding.positions = work->positions.data();
     encoding.groups = work->groups.data();
     encoding.group_count = static_cast<int32_t>(work->groups.size());
+    encoding.first = first_;
+    encoding.end = end_;
     encoding.angles = turns_ ? &work->angles : nullptr;
     encoding.workers = threads();
     work->scratch = shared_scratch(stream(), scratch_size(held_->layers, encoding));
@@ -110,6 +117,7 @@ class EncoderStep : public Operation {
   std::shared_ptr<const HeldLayers> held_;
   std::vector<GroupParts> groups_;
   bool turns_;
+  int first_, end_;
 };
 
 /* Put masks behind the inputs, as (texts, heads, length, length). */
@@ -127,9 +135,11 @@ void add_masks(Arrays& inputs, const std::vector<GroupParts>& groups, const Arra
 
 mx::array encode_layers(const std::shared_ptr<HeldLayers>& held, const mx::array& x,
                         const std::vector<GroupParts>& groups, const Arrays& angles,
-                        const Arrays& masks) {
+                        const Arrays& masks, int first, std::optional<int> behind) {
   const mx::Stream stream = cpu_stream();
   const Layers& layers = held->layers;
+  const int count = static_cast<int>(layers.layers.size()), end = behind.value_or(count);
+  if (first < 0 || first >= end || end > count) refuse("there are no such layers");
   if (x.ndim() != 2 || x.shape(1) != layers.width || x.dtype() != mx::float32)
     refuse("x is no array (N, H) of float32");
   int rows = 0, longest = 0;
@@ -148,7 +158,8 @@ mx::array encode_layers(const std::shared_ptr<HeldLayers>& held, const mx::array
     inputs.push_back(plain(table, stream));
   }
   int heads = 0;
-  for (const Layer& layer : layers.layers) {
+  for (int i = first; i < end; i++) {
+    const Layer& layer = layers.layers[i];
     const AttentionHalf& a = layer.attention;
     if (heads != 0 && heads != a.heads) refuse("layers have different numbers of heads");
     heads = a.heads;
@@ -158,7 +169,7 @@ mx::array encode_layers(const std::shared_ptr<HeldLayers>& held, const mx::array
   }
   add_masks(inputs, groups, masks, heads, stream);
   return mx::array(x.shape(), mx::float32,
-                   std::make_shared<EncoderStep>(stream, held, groups, !angles.empty()),
+                   std::make_shared<EncoderStep>(stream, held, groups, !angles.empty(), first, end),
                    std::move(inputs));
 }
 
@@ -166,6 +177,7 @@ mx::array encode_layers(const std::shared_ptr<HeldLayers>& held, const mx::array
 
 void bind_encoder(nb::module_& module) {
   module.def("encode_layers", encode_layers, "layers"_a, "x"_a, "groups"_a, "angles"_a, "masks"_a,
+             "first"_a = 0, "end"_a = nb::none(),
              R"(Take the tokens of texts through encoder layers: activations (N, H).
 
 Args:
@@ -175,7 +187,9 @@ Args:
     groups: (start, texts, length) of neighbours of one length.
     angles: cosines and sines (positions, half), if heads turn.
     masks: none, or one for each group, broadcast to (texts, heads, length, length): boolean, or
-        added to scores.)");
+        added to scores.
+    first: the first layer of these.
+    end: behind the last one; None: all.)");
 }
 
 }  // namespace cowmlx

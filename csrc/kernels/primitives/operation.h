@@ -106,5 +106,6 @@ void bind_recording(nb::module_& module);
 void bind_rope(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_sample(nb::module_& module);
+void bind_texts(nb::module_& module);
 
 }  // namespace cowmlx
