@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support.callbacks import StatusError
-from support.programs import graph, node, value
+from support.programs import endless, graph, node, value
 from support.signatures import ECANCELED, EHANDLE, EINVAL
 
 LINEAR = graph(
@@ -236,20 +236,6 @@ def test_a_refused_donation_keeps_the_array(programs, arrays):
     assert arrays.type(handle) == ("float32", (3,))
     arrays.free(handle)
     programs.free(program)
-
-
-def endless() -> dict:
-    """A loop that does not end before it is cancelled."""
-    state = [value("x", [])]
-    return graph(
-        state,
-        [node("y", "while", "x", condition="always", body="step", max_iterations=2**31 - 1)],
-        ["y"],
-        functions=[
-            graph(state, [node("p", "greater_equal", "x", "x")], ["p"], name="always"),
-            graph(state, [node("r", "multiply", "x", "x")], ["r"], name="step"),
-        ],
-    )
 
 
 def test_submitted_runs_chain(programs, arrays):

@@ -9,25 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.callbacks import StatusError
-from support.programs import graph, node, value
+from support.programs import endless, graph, node, value
 from support.signatures import ECANCELED
 
 THREADS, ROUNDS = 8, 25
 SQUARE = graph([value("x", ["n"])], [node("y", "multiply", "x", "x")], ["y"])
-
-
-def endless() -> dict:
-    """A loop that does not end before it is cancelled."""
-    state = [value("x", [])]
-    return graph(
-        state,
-        [node("y", "while", "x", condition="always", body="step", max_iterations=2**31 - 1)],
-        ["y"],
-        functions=[
-            graph(state, [node("p", "greater_equal", "x", "x")], ["p"], name="always"),
-            graph(state, [node("r", "multiply", "x", "x")], ["r"], name="step"),
-        ],
-    )
 
 
 ONE = np.ones((), np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -28,7 +28,7 @@ FOUR_BITS = {"group_size": 32, "bits": 4}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Model]]:
+def made(tmp_path_factory: pytest.TempPathFactory, on_cpu: None) -> Callable[..., Model]:
     """Models, each made once."""
     models: dict[str, Model] = {}
 
@@ -41,12 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Mod
             models[key] = load(path, activations=activations)
         return models[key]
 
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    mx.disable_compile()
-    yield get
-    mx.enable_compile()
-    mx.set_default_device(device)
+    return get
 
 
 def begun(model: Model, prompt: list[int]) -> list[Any]:

@@ -17,22 +17,15 @@ from cowmlx.folders import weights
 from cowmlx.generated.constants import ACTIVATIONS_INT8
 from cowmlx.models import adapters
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
+pytestmark = [
+    pytest.mark.skipif(not kernels.available(), reason="there are no kernels here"),
+    pytest.mark.usefixtures("on_cpu"),
+]
 
 PROMPT = [3, 5, 7, 2, 9, 11, 4, 8, 1, 6, 12, 13]
 FOUR_BITS = {"group_size": 32, "bits": 4}
 RANK = 4
 NEAR = 5e-5
-
-
-@pytest.fixture(autouse=True)
-def on_cpu():
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
-    mx.set_default_device(device)
 
 
 def made(

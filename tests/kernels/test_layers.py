@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
@@ -35,29 +34,6 @@ WHOLE = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text",
 WHOLE = (*WHOLE, "olmo3", "exaone4")
 HALVES = ("gpt_oss", "mixtral", "qwen3_moe")
 FOUR_BITS = {"group_size": 32, "bits": 4}
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[Model, Model]]]:
-    """A model with fused layers, and the same with its own layers."""
-    made: dict[str, tuple[Model, Model]] = {}
-
-    def get(family: str, quantize: dict[str, Any] | None = None) -> tuple[Model, Model]:
-        key = f"{family} {quantize}"
-        if key not in made:
-            place = tmp_path_factory.mktemp("models") / str(len(made))
-            path = tiny_models.make(place, family, quantize=quantize)
-            with_kernels, plain = load(path), load(path)
-            fused.undo(plain.network)
-            made[key] = with_kernels, plain
-        return made[key]
-
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    mx.disable_compile()
-    yield get
-    mx.enable_compile()
-    mx.set_default_device(device)
 
 
 def run(model: Model, caches: list[Any], tokens: list[int]) -> mx.array:

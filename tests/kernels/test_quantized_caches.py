@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from numbers_of_kernels import DIM, TYPES, exact, identity, random
-from support import tiny_models
 from support.kernel_module import needed
-from support.loaded import load
 
-from cowmlx.accelerate.fused import network as fused
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.sequence import share
@@ -98,29 +94,6 @@ def test_a_format_that_no_kernel_writes_is_refused():
             MODULE.step_layers(layers, x, [0], place, [], caches, bits=8, group=64)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[Model, Model]]]:
-    """A model with fused layers, and the same with its own layers."""
-    made: dict[str, tuple[Model, Model]] = {}
-
-    def get(family: str, quantize: dict[str, Any] | None = None) -> tuple[Model, Model]:
-        key = f"{family} {quantize}"
-        if key not in made:
-            place = tmp_path_factory.mktemp("models") / str(len(made))
-            path = tiny_models.make(place, family, config=WIDE, quantize=quantize)
-            with_kernels, plain = load(path), load(path)
-            fused.undo(plain.network)
-            made[key] = with_kernels, plain
-        return made[key]
-
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    mx.disable_compile()
-    yield get
-    mx.enable_compile()
-    mx.set_default_device(device)
-
-
 def empty_caches(model: Model, bits: int, group: int) -> list[Any]:
     return [cache.to_quantized(group_size=group, bits=bits) for cache in model.make_cache()]
 
@@ -147,7 +120,7 @@ def held(caches: list[Any]) -> list[mx.array]:
 @pytest.mark.parametrize("quantize", [None, FOUR_BITS], ids=["float32", "4 bits"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_and_steps(pair, family, quantize):
-    models = pair(family, quantize)
+    models = pair(family, quantize, WIDE)
     for bits, group in FORMATS if family == "llama" else FORMATS[:2]:
         caches = tuple(empty_caches(model, bits, group) for model in models)
         for tokens in (PROMPT, [9], [(7 * i) % 300 for i in range(270)], [5], [3]):
@@ -161,7 +134,7 @@ def test_prompts_and_steps(pair, family, quantize):
 
 def test_short_texts_take_no_whole_block(pair):
     """Plain layers take 256 columns: so it is seen that the others are not taken."""
-    model, plain = pair("llama")
+    model, plain = pair("llama", config=WIDE)
     caches, others = (empty_caches(each, 8, 64) for each in (model, plain))
     run(model, caches, PROMPT)
     run(plain, others, PROMPT)
@@ -170,7 +143,7 @@ def test_short_texts_take_no_whole_block(pair):
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_trimmed_shared_and_foreign_caches_go_on(pair, bits):
-    model, plain = pair("llama")
+    model, plain = pair("llama", config=WIDE)
     caches = empty_caches(model, bits, 64)
     run(model, caches, PROMPT[:8])
     kept = share(caches)
@@ -197,7 +170,7 @@ def test_trimmed_shared_and_foreign_caches_go_on(pair, bits):
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_tokens_to_logits_at_once(pair, bits):
-    model, _ = pair("qwen3", FOUR_BITS)
+    model, _ = pair("qwen3", FOUR_BITS, WIDE)
     own, called = empty_caches(model, bits, 64), empty_caches(model, bits, 64)
     for caches in (own, called):
         run(model, caches, PROMPT)
@@ -214,7 +187,7 @@ def test_tokens_to_logits_at_once(pair, bits):
 
 
 def test_queued_steps_copy_no_cache(pair):
-    model, _ = pair("llama")
+    model, _ = pair("llama", config=WIDE)
     caches = empty_caches(model, 8, 64)
     run(model, caches, PROMPT)
 
@@ -233,7 +206,7 @@ def test_queued_steps_copy_no_cache(pair):
 @pytest.mark.parametrize("family", ["llama", "mixtral"])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_rows_of_a_batch_give_what_they_give_alone(pair, family, bits):
-    model, _ = pair(family)
+    model, _ = pair(family, config=WIDE)
     prompts = [PROMPT[:9], PROMPT[3:6], PROMPT[5:10]]
     batch = Batch(empty_caches(model, bits, 64), mx.default_stream(mx.default_device()))
     alone = []

@@ -26,7 +26,10 @@ from cowmlx.models.model import Model
 from cowmlx.networks import light_route
 from cowmlx.quantized_formats import FORMATS
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
+pytestmark = [
+    pytest.mark.skipif(not kernels.available(), reason="there are no kernels here"),
+    pytest.mark.usefixtures("on_cpu"),
+]
 
 NEAR = 5e-5
 FAMILIES = (
@@ -67,16 +70,6 @@ SHAPES = [
     ((1, 1), (2, 3)),
     ((3, 1), ()),
 ]
-
-
-@pytest.fixture(autouse=True)
-def on_cpu():
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
-    mx.set_default_device(device)
 
 
 class Holder(Module):

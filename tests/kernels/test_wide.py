@@ -13,14 +13,7 @@ from cowmlx.accelerate import switch
 PROMPT = [3, 5, 7, 2, 9, 11]
 
 
-@pytest.fixture(autouse=True)
-def on_cpu():
-    device = mx.default_device()
-    mx.set_default_device(mx.cpu)
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
-    mx.set_default_device(device)
+pytestmark = pytest.mark.usefixtures("on_cpu")
 
 
 @pytest.mark.parametrize(

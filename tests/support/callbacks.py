@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cowmlx.host.library import Callbacks
 
-__all__ = ["Callbacks", "StatusError"]
+__all__ = ["Callbacks", "StatusError", "refused"]
 
 
 class StatusError(Exception):
@@ -19,3 +20,15 @@ class StatusError(Exception):
         self.message = message
         self.reason: str = failure["reason"]
         self.details: dict[str, Any] = failure["details"]
+
+
+def refused(status: int, words: str, call: Callable[[], object]) -> None:
+    """Check that a call fails with a status, and that its message has all of some words."""
+    try:
+        call()
+    except StatusError as error:
+        assert error.status == status, error
+        missing = [word for word in words.split() if word not in str(error)]
+        assert not missing, (missing, str(error))
+    else:
+        raise AssertionError(f"no failure of status {status}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from support import tokenizers as kinds
@@ -195,11 +194,4 @@ def build(name: str) -> str:
             state["model"].update(value)
         else:
             state[key] = value
-    return json.dumps(state, ensure_ascii=False)
-
-
-def with_state(name: str, change: Callable[[dict[str, Any]], object]) -> str:
-    """Return a family's ``tokenizer.json`` after a change."""
-    state = json.loads(kinds.build(name)[0])
-    change(state)
     return json.dumps(state, ensure_ascii=False)

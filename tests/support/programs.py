@@ -28,6 +28,20 @@ def graph(
     return {"inputs": inputs, "nodes": nodes, "outputs": outputs, **more}
 
 
+def endless() -> dict[str, Any]:
+    """A loop that does not end before it is cancelled."""
+    state = [value("x", [])]
+    return graph(
+        state,
+        [node("y", "while", "x", condition="always", body="step", max_iterations=2**31 - 1)],
+        ["y"],
+        functions=[
+            graph(state, [node("p", "greater_equal", "x", "x")], ["p"], name="always"),
+            graph(state, [node("r", "multiply", "x", "x")], ["r"], name="step"),
+        ],
+    )
+
+
 def parse(program: dict[str, Any]) -> Program:
     return Program.parse(json.dumps(program))
 

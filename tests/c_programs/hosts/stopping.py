@@ -7,18 +7,9 @@ from support.arrays import Arrays
 from support.c_programs import Programs
 from support.callbacks import StatusError
 from support.library import Library
-from support.programs import graph, node, value
+from support.programs import endless
 
-state = [value("x", [])]
-ENDLESS = graph(
-    state,
-    [node("y", "while", "x", condition="always", body="step", max_iterations=2**31 - 1)],
-    ["y"],
-    functions=[
-        graph(state, [node("p", "greater_equal", "x", "x")], ["p"], name="always"),
-        graph(state, [node("r", "multiply", "x", "x")], ["r"], name="step"),
-    ],
-)
+ENDLESS = endless()
 ONE = np.ones((), np.float32)
 
 lib = Library()

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support import tiny_encoders
-from support.library import StatusError
+from support.callbacks import refused
 from support.signatures import ECONTEXT, EFORMAT, EINVAL, EUNSUPPORTED
 from support.tiny_encoders import CONFIGS, PAIRS, TEXTS, written
 
@@ -38,14 +38,6 @@ def classifier(lib, tmp_path_factory):
     yield classifier
     for model in loaded.values():
         lib.free_model(model)
-
-
-def refused(status, words, call):
-    with pytest.raises(StatusError) as error:
-        call()
-    assert error.value.status == status, error.value
-    for word in words.split():
-        assert word in str(error.value), (word, str(error.value))
 
 
 @pytest.mark.parametrize("name", NAMES)

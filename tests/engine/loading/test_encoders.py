@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 from support import tiny_encoders
-from support.library import StatusError
+from support.callbacks import refused
 from support.signatures import (
     ADD_SPECIAL,
     ECONTEXT,
@@ -55,14 +55,6 @@ def encoder(lib, once):
     yield encoder
     for model in loaded.values():
         lib.free_model(model)
-
-
-def refused(status, words, call):
-    with pytest.raises(StatusError) as error:
-        call()
-    assert error.value.status == status, error.value
-    for word in words.split():
-        assert word in str(error.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

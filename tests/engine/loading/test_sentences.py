@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support import tiny_encoders, torch_files
-from support.library import StatusError
+from support.callbacks import refused
 from support.signatures import (
     ADD_SPECIAL,
     ECONTEXT,
@@ -81,14 +81,6 @@ def load(lib):
     yield load
     for model in loaded:
         lib.free_model(model)
-
-
-def refused(status, words, call):
-    with pytest.raises(StatusError) as error:
-        call()
-    assert error.value.status == status, error.value
-    for word in words.split():
-        assert word in str(error.value), (word, str(error.value))
 
 
 def test_the_folder_chooses_the_pooling_and_the_host_another(lib, load, tmp_path):
