@@ -16,7 +16,7 @@ from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.params import OVERFLOWS, ContextParams
 from cowmlx.generation.waiters import BeginWaiter
 from cowmlx.models.images import host_ids, whole
-from cowmlx.services.transfers import ArraySaving, Transfer
+from cowmlx.services.transfers import Preparing, Transfer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class Contexts:
 
         context = self.idle(handle)
         steps = saving.save_array(context, self._runtime.require_room)
-        self._runtime.scheduler.add(ArraySaving(call, context, steps, self.arrays.add))
+        saved = Preparing(call, context, steps, lambda array: call.succeed(self.arrays.add(array)))
+        self._runtime.scheduler.add(saved)
 
     @keeps_call
     def context_load_array(self, call: Call, handle: int, array: int) -> None:

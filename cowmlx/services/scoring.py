@@ -10,7 +10,7 @@ from cowmlx.generation.params import check_tokens
 from cowmlx.generation.scoring import Logits, LogProbs, States, Surprise, steps
 from cowmlx.models.embedding import hidden_states_of
 from cowmlx.models.images import HOST_IDS, ImageStore
-from cowmlx.services.transfers import Preparing, Transfer
+from cowmlx.services.transfers import Preparing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from cowmlx.services.runtime import Runtime
 
 _FLOAT = 4  # bytes of a value of a result
-
-
-class Scored(Transfer):
-    """Scores tokens; its context lets no call in meanwhile."""
-
-    def _succeed(self, result: Any) -> None:
-        self._call.succeed(result)
 
 
 class Scores:
@@ -178,7 +171,7 @@ class Scores:
         self._runtime.admission.require(size, "scoring")
 
     def _run(self, call: Call, context: Context, work: Generator[None, None, Any]) -> None:
-        self._runtime.scheduler.add(Scored(call, context, work))
+        self._runtime.scheduler.add(Preparing(call, context, work, call.succeed))
 
 
 def _refuse_images(tokens: list[int]) -> None:

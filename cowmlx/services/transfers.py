@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import Any
 
-    import mlx.core as mx
-
     from cowmlx.call import Call
     from cowmlx.generation.context import Context
 
@@ -54,13 +52,13 @@ class Transfer(SteppedCall):
 
 
 class Preparing(Transfer):
-    """Tokenizes a prompt, or reads weights; its context lets no call in meanwhile.
+    """Does work from which a call continues; its context lets no call in meanwhile.
 
     Args:
-        call: continues with what was prepared.
+        call: continues with the result.
         context: that it works on.
-        steps: prepare it, and return what ``begin`` receives.
-        begin: starts the call's own work; what it raises ends the call.
+        steps: do the work, and return what ``begin`` receives.
+        begin: ends the call, or starts its own work; what it raises ends the call.
     """
 
     def __init__(
@@ -68,34 +66,10 @@ class Preparing(Transfer):
         call: Call,
         context: Context,
         steps: Generator[None, None, Any],
-        begin: Callable[[Any], None],
+        begin: Callable[[Any], object],
     ) -> None:
         super().__init__(call, context, steps)
         self._begin = begin
 
     def _succeed(self, result: Any) -> None:
         self._begin(result)
-
-
-class ArraySaving(Transfer):
-    """Saves a context to an array.
-
-    Args:
-        call: ends with the array's handle.
-        context: that is saved.
-        steps: return the bytes.
-        add: opens an array.
-    """
-
-    def __init__(
-        self,
-        call: Call,
-        context: Context,
-        steps: Generator[None, None, Any],
-        add: Callable[[mx.array], int],
-    ) -> None:
-        super().__init__(call, context, steps)
-        self._add = add
-
-    def _succeed(self, result: Any) -> None:
-        self._call.succeed(self._add(result))
