@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cowmlx.arrays.table import ArrayTable
-    from cowmlx.generation.outlet import Outlets
     from cowmlx.services.media import MediaCalls
     from cowmlx.services.operations import Operations
     from cowmlx.services.programs import Programs
@@ -52,36 +50,11 @@ class Engine:
     lock.
 
     Args:
-        cancel_epoch: returns how often a context, program or training (its handle) was cancelled.
-        open_handle, close_handle: return a new handle of a kind, and free one.
-        blas: the name of the library for matrix products on the CPU.
-        blas_problem: why that is not the optimized one, if it is wanted.
-        libpython: the file with the interpreter's code, if known.
-        arrays: the open arrays.
-        outlets: where hosts take what contexts generate; None: no host does.
+        runtime: what its nouns share.
     """
 
-    def __init__(
-        self,
-        cancel_epoch: Callable[[int], int],
-        open_handle: Callable[[int], int],
-        close_handle: Callable[[int], None],
-        blas: str,
-        blas_problem: str | None,
-        libpython: str | None,
-        arrays: ArrayTable,
-        outlets: Outlets | None = None,
-    ) -> None:
-        self.runtime = Runtime(
-            cancel_epoch,
-            open_handle,
-            close_handle,
-            blas,
-            blas_problem,
-            libpython,
-            arrays,
-            outlets,
-        )
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.models = Models(self.runtime)
         self.runtime.reclaim = self.models.memory_trim
         self.adapters = Adapters(self.runtime, self.models)

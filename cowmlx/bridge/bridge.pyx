@@ -211,20 +211,22 @@ cdef ensure_engine():
         cuda.set_up()
         try:
             from cowmlx.arrays.dtypes import require_declared
-            from cowmlx.engine import Engine
+            from cowmlx.engine import Engine, Runtime
         except ImportError as error:
             importlib.invalidate_caches()  # it may be installed before the next try
             raise failures.of_import(error, "mlx and mlx-lm") from error
         note_kept_types()
         engine = Engine(
-            cancel_epoch,
-            open_handle,
-            close_handle,
-            blas,
-            problem,
-            libpython(),
-            HostArrays(),
-            HostOutlets(),
+            Runtime(
+                cancel_epoch,
+                open_handle,
+                close_handle,
+                blas,
+                problem,
+                libpython(),
+                HostArrays(),
+                HostOutlets(),
+            )
         )
 
 

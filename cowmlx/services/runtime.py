@@ -39,10 +39,13 @@ class Runtime:
     """Owns the handles, the scheduler and the streams between a start and its stop.
 
     Args:
+        cancel_epoch: returns how often a context, program or training (its handle) was cancelled.
+        open_handle, close_handle: return a new handle of a kind, and free one.
+        blas: the name of the library for matrix products on the CPU.
+        blas_problem: why that is not the optimized one, if it is wanted.
+        libpython: the file with the interpreter's code, if known.
         arrays: the open arrays.
-        outlets: where hosts take what contexts generate.
-
-    The other arguments are those of :class:`cowmlx.engine.Engine`.
+        outlets: where hosts take what contexts generate; None: no host does.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Runtime:
         blas_problem: str | None,
         libpython: str | None,
         arrays: ArrayTable,
-        outlets: Outlets | None,
+        outlets: Outlets | None = None,
     ) -> None:
         self.cancel_epoch = cancel_epoch
         self.outlets = outlets

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cowmlx.engine import Engine
+from cowmlx.engine import Engine, Runtime
 from cowmlx.generated import constants
 from cowmlx.generated.defaults import MODEL, RUNTIME
 
@@ -82,13 +82,15 @@ class ClosedTable:
 def started(**params: Any) -> Iterator[Engine]:
     """An engine that runs, with some of the runtime's params."""
     engine = Engine(
-        lambda handle: 0,
-        lambda kind: next(_handles),
-        lambda handle: None,
-        "reference",
-        None,
-        None,
-        ClosedTable(),
+        Runtime(
+            lambda handle: 0,
+            lambda kind: next(_handles),
+            lambda handle: None,
+            "reference",
+            None,
+            None,
+            ClosedTable(),
+        )
     )
     engine.start({**RUNTIME, **params}, "")
     yield engine
