@@ -14,9 +14,9 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.cache.layers import KVQuantization
-from cowmlx.commands.terminal import finished
 from cowmlx.models import registry
 from cowmlx.models.model import Model
+from cowmlx.steps import finished
 
 _CHUNK = 32  # tokens whose distributions are in memory
 

@@ -7,8 +7,9 @@ import sys
 from typing import Any
 
 from cowmlx.commands import origin
-from cowmlx.commands.terminal import finished, running, show_progress, write
+from cowmlx.commands.terminal import running, show_progress, write
 from cowmlx.quantized_formats import FORMATS
+from cowmlx.steps import finished
 
 _GIB = 1 << 30
 

@@ -12,6 +12,7 @@ from cowmlx.commands import terminal
 from cowmlx.commands.terminal import CommandError, running
 from cowmlx.errors import CowMlxError
 from cowmlx.machines import handshake, measuring
+from cowmlx.steps import finished
 
 SECONDS = 10.0
 ROOM = 1.3  # times its part of the weights that a rank takes while it loads
@@ -43,7 +44,7 @@ def _split(folder: Path, size: int) -> dict[str, Any]:
     """Return how a model would be split, and the bytes that a machine needs for its part."""
     from cowmlx.models import registry, split_models
 
-    read = terminal.finished(registry.read_folder(str(folder), trust=False))
+    read = finished(registry.read_folder(str(folder), trust=False))
     kind = split_models.choose(read.network, read.config, "auto", size)
     weights = sum(Path(file).stat().st_size for file in read.files)
     return {"split": kind, "bytes": weights, "needed": int(weights / size * ROOM)}

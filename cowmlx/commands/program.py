@@ -99,14 +99,15 @@ def _give(results: dict[str, Any], outputs: list[str]) -> None:
 def _read(arguments: argparse.Namespace) -> Program:
     import mlx.core as mx
 
-    from cowmlx.programs.bounds import MAX_BYTES, finish
+    from cowmlx.programs.bounds import MAX_BYTES
     from cowmlx.programs.importing import KINDS, load_steps
     from cowmlx.programs.program import Program
+    from cowmlx.steps import finished
 
     gpu = mx.default_device().type == mx.gpu
     path = arguments.file
     if path.lower().endswith(KINDS):
-        return finish(load_steps(path, _fixed(arguments), gpu))
+        return finished(load_steps(path, _fixed(arguments), gpu))
     with open(path, "rb") as file:  # JSON under another name
         return Program.parse(file.read(MAX_BYTES + 1), gpu=gpu)
 
@@ -127,13 +128,13 @@ def _fixed(arguments: argparse.Namespace) -> str | None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """Convert a network to a program as JSON, with its parameters as safetensors beside it."""
-    from cowmlx.programs.bounds import finish
     from cowmlx.programs.importing import parts_steps, require_json_ending, save
     from cowmlx.programs.program import Program
+    from cowmlx.steps import finished
 
     require_json_ending(arguments.out)
-    entry, values = finish(parts_steps(arguments.file, _fixed(arguments)))
-    program = finish(Program.of_entry_steps(entry, values))
+    entry, values = finished(parts_steps(arguments.file, _fixed(arguments)))
+    program = finished(Program.of_entry_steps(entry, values))
     save(entry, values, arguments.out)
     size = sum(array.nbytes for array in values.values())
     write(

@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 from cowmlx.errors import CowMlxError
 
@@ -110,15 +109,6 @@ def running(
         return status
 
     return run
-
-
-def finished(steps: Generator[Any, None, Any]) -> Any:
-    """Take all steps at once, and return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            return stop.value
 
 
 def seconds(text: str) -> float:

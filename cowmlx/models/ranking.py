@@ -10,6 +10,7 @@ import re
 
 from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
 from cowmlx.folders.config import mismatch
+from cowmlx.steps import finished
 from cowmlx.text.chat_template import encode_marked, marked, pattern_of
 
 TYPE_CHECKING = False
@@ -80,9 +81,9 @@ class FilledPrompt:
             )
         before, _, behind = text.partition("{document}")
         self._before = self._filled(before, filled)
-        self.front = len(_finished(encode_marked(tokenizer, self._before)))
+        self.front = len(finished(encode_marked(tokenizer, self._before)))
         behind = self._filled(behind, filled)
-        self.back = _finished(encode_marked(tokenizer, behind, inner=True)) if behind else []
+        self.back = finished(encode_marked(tokenizer, behind, inner=True)) if behind else []
 
     def _filled(self, text: str, values: dict[str, str]) -> str:
         return _PLACES.sub(lambda place: self._plain(values[place[1]]), text)
@@ -119,7 +120,7 @@ class PairPrompt:
                 argument="prompt",
             )
         before, between, self.back = frame
-        query_tokens = _finished(
+        query_tokens = finished(
             tokenizer.encode_steps(query, add_special=False, parse_special=False)
         )
         self._before = [*before, *query_tokens, *between]
@@ -192,12 +193,6 @@ def encoder_prompt(
                 other="model",
             )
     return PairPrompt(tokenizer, query)
-
-
-def _finished(steps: Generator[None, None, list[int]]) -> list[int]:
-    from cowmlx.text.tokenizer import finished
-
-    return finished(steps)
 
 
 _SUFFIX = "ForSequenceClassification"

@@ -30,13 +30,13 @@ from cowmlx.errors import InvalidArgument
 from cowmlx.program.control_flow import cond, scan, while_loop
 from cowmlx.program.values import Value, apply, called, constant, graph_value, operation
 from cowmlx.programs import dimensions
-from cowmlx.programs.bounds import finish
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import save
 from cowmlx.programs.importing import values as graph_values
 from cowmlx.programs.importing.scope import Book, Scope
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.program import Program
+from cowmlx.steps import finished
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -64,7 +64,7 @@ class TracedProgram:
     def __init__(self, entry: dict[str, Any], values: Mapping[str, mx.array]) -> None:
         self._entry = entry
         self._values = dict(values)
-        self.program = finish(Program.of_entry_steps(entry, self._values))
+        self.program = finished(Program.of_entry_steps(entry, self._values))
 
     def json(self) -> str:
         """Return it as ``cow_mlx_program_create`` takes it; values of parameters are not in it."""

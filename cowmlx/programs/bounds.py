@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 MAX_BYTES = 16 << 20
 """Of a program's text."""
@@ -52,13 +52,3 @@ class Pace:
         if perf_counter() - self._began >= TURN:
             yield
             self._began = perf_counter()
-
-
-def finish(steps: Generator[Any, None, T]) -> T:
-    """Take all steps, where no other work waits."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import CowMlxError, Unsupported
-from cowmlx.programs.bounds import MAX_TRACES, finish
+from cowmlx.programs.bounds import MAX_TRACES
 from cowmlx.programs.bounds import Steps as Work
 from cowmlx.programs.checking.functions import check, check_entry
 from cowmlx.programs.checking.values import with_values
@@ -27,6 +27,7 @@ from cowmlx.programs.running.flags import Note
 from cowmlx.programs.running.rounds import Steps
 from cowmlx.programs.sizes import solve
 from cowmlx.programs.traced import Traced, rehearse
+from cowmlx.steps import finished
 
 Signature = tuple[tuple[tuple[int, ...], mx.Dtype], ...]
 
@@ -54,7 +55,7 @@ class Program:
     @classmethod
     def parse(cls, text: str | bytes, gpu: bool = False) -> Program:
         """Return the program of a JSON text, as :meth:`parse_steps`."""
-        return finish(cls.parse_steps(text, gpu))
+        return finished(cls.parse_steps(text, gpu))
 
     @classmethod
     def parse_steps(cls, text: str | bytes, gpu: bool = False) -> Work[Program]:
@@ -123,7 +124,7 @@ class Program:
 
     def derive(self, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None) -> Program:
         """Return what is derived, as :meth:`derive_steps`."""
-        return finish(self.derive_steps(spec, arrays))
+        return finished(self.derive_steps(spec, arrays))
 
     def derive_steps(
         self, spec: str | bytes, arrays: Mapping[str, mx.array] | None = None
@@ -157,7 +158,7 @@ class Program:
         """
         prepared = self.prepared(inputs, check_finite)
         if prepared is None:
-            prepared = finish(self.prepare(inputs, check_finite))
+            prepared = finished(self.prepare(inputs, check_finite))
         return Run(self, prepared, list(inputs))
 
     def prepared(self, inputs: Sequence[mx.array], check_finite: bool) -> Traced | None:
@@ -202,7 +203,7 @@ class Program:
 
     def info(self, dimensions: Mapping[str, int] | None = None) -> dict[str, Any]:
         """Return the result of ``program_info``, as :meth:`info_steps`."""
-        return finish(self.info_steps(dimensions))
+        return finished(self.info_steps(dimensions))
 
     def info_steps(self, dimensions: Mapping[str, int] | None = None) -> Work[dict[str, Any]]:
         """Return the result of ``program_info``, in steps.
@@ -306,7 +307,7 @@ class Run:
 
     def finish(self) -> list[mx.array]:
         """Take all steps, where no other work waits."""
-        return finish(self.steps())
+        return finished(self.steps())
 
 
 def _not_as_declared(form: Form, at: int, array: mx.array, spec: Spec) -> CowMlxError:

@@ -7,9 +7,9 @@ import binascii
 
 from cowmlx.errors import InvalidArgument
 from cowmlx.generated.constants import KIND_MEDIA
+from cowmlx.steps import finished
 from cowmlx.text.chat_messages import wrong_type
 from cowmlx.text.image_places import Pictures
-from cowmlx.text.tokenizer import finished
 from cowmlx.vision.pixels import pixels_steps
 
 TYPE_CHECKING = False

@@ -10,8 +10,9 @@ import re
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.folders import config as config_files
+from cowmlx.steps import finished
 from cowmlx.text import chat_messages, chat_options
-from cowmlx.text.tokenizer import PART, finished
+from cowmlx.text.tokenizer import PART
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

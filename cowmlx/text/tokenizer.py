@@ -8,17 +8,16 @@ from itertools import pairwise
 
 from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.remembered import Remembered
+from cowmlx.steps import finished
 from cowmlx.text.detokenizer import Detokenizer, TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
-    from typing import Any, TypeVar
+    from typing import Any
 
     from cowmlx.text.cuts import Cuts
     from cowmlx.text.retries import Retries
-
-    Result = TypeVar("Result")
 
 # One turn's work, so that others wait some ten milliseconds.
 PART = 1 << 14  # characters
@@ -484,13 +483,3 @@ def _as_status(what: str) -> Iterator[None]:
 def model(backend: Any) -> Any:
     """Return the model inside a tokenizer of the library; adapters have none."""
     return getattr(backend, "model", None)
-
-
-def finished(steps: Generator[None, None, Result]) -> Result:
-    """Do all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result

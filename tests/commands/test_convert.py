@@ -12,10 +12,10 @@ from support import tiny_models
 from support.compiler import run
 from support.paths import CALF, ROOT
 
-from cowmlx.commands.terminal import finished
 from cowmlx.errors import BadState, InputOutput, NotFound, Unsupported
 from cowmlx.models.converting import output, sources
 from cowmlx.models.quantizing import Quantizing
+from cowmlx.steps import finished
 
 WIDE = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256}
 SMALL = 1 << 18  # bytes of a shard

@@ -44,6 +44,7 @@ FLOORS = {
             "json_text",
             "call",
             "remembered",
+            "steps",
             "modules",
             "blas",
             "cuda",

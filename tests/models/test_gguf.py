@@ -12,11 +12,11 @@ from support import tiny_models, tokenizers
 from support.paths import CALF
 from support.signatures import ADD_SPECIAL
 
-from cowmlx.commands.terminal import finished
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import gguf_file
 from cowmlx.models.converting import gguf_network, gguf_tokenizer, output, sources
 from cowmlx.models.quantizing import Quantizing
+from cowmlx.steps import finished
 
 gguf_models = pytest.importorskip(
     "support.gguf_models", reason="gguf is not installed: make .venv/.tools"

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from cowmlx.text.tokenizer import finished
+from cowmlx.steps import finished
 from cowmlx.vision import turns as module
 from cowmlx.vision.turns import Turns, computed
 

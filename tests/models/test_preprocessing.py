@@ -10,8 +10,8 @@ from support import tiny_vision_models
 from support.paths import ROOT
 
 from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.steps import finished
 from cowmlx.text import tokenizer_files
-from cowmlx.text.tokenizer import finished
 from cowmlx.vision.image_encoders import open_encoder
 from cowmlx.vision.pixels import pixels_steps
 

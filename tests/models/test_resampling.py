@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from PIL import Image
 
-from cowmlx.text.tokenizer import finished
+from cowmlx.steps import finished
 from cowmlx.vision import resampling
 from cowmlx.vision.resampling import FILTERS, resize_steps
 

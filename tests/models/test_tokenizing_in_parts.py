@@ -15,10 +15,11 @@ from support import odd_tokenizers as odd
 from support import tokenizers as kinds
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.steps import finished
 from cowmlx.text import tokenizer as module
 from cowmlx.text.patterns.characters import Unreadable, Unsure
 from cowmlx.text.patterns.pattern import Pattern
-from cowmlx.text.tokenizer import Tokenizer, finished
+from cowmlx.text.tokenizer import Tokenizer
 
 NAMES = [*kinds.KINDS, *odd.ODD]
 # No cut is sure with them, whatever the text.

@@ -6,7 +6,7 @@ import mlx.core as mx
 import pytest
 from support.programs import graph, node, parse, value
 
-from cowmlx.programs.bounds import finish
+from cowmlx.steps import finished
 
 OPERATIONS = {
     **{
@@ -27,5 +27,5 @@ def test_only_small_ones_are_one_turn(name):
         program = parse(
             graph([value("x", [side, side])], [node("y", name, "x", **OPERATIONS[name])], ["y"])
         )
-        prepared = finish(program.prepare([mx.zeros((side, side))], False))
+        prepared = finished(program.prepare([mx.zeros((side, side))], False))
         assert prepared.is_one_turn is expected

@@ -18,12 +18,12 @@ from support.mlxfn_files import load, name_of, run
 from support.paths import CALF
 
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, Unsupported
-from cowmlx.programs.bounds import finish
 from cowmlx.programs.importing.mlxfn_file import DTYPES, SIZES
 from cowmlx.programs.importing.mlxfn_primitives import MODES, PRIMITIVES
 from cowmlx.programs.operations import ROWS
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import arrays_of
+from cowmlx.steps import finished
 
 NOT_EXPORTED = {
     *((name, at) for name in ("contiguous", "inv", "det", "slogdet") for at in range(3)),
@@ -381,10 +381,10 @@ def test_a_constant_in_a_file_that_shrinks(small, tmp_path):
 
     path = tmp_path / "shrinks.mlxfn"
     path.write_bytes(small)
-    imported = finish(mlxfn_walk.load_steps(str(path), {}))
+    imported = finished(mlxfn_walk.load_steps(str(path), {}))
     path.write_bytes(small[:40])
     with pytest.raises(BadFormat, match="shorter"):
-        finish(imported.arrays_steps())
+        finished(imported.arrays_steps())
 
 
 def test_an_offset_that_no_array_has(tmp_path):
@@ -417,10 +417,10 @@ def test_without_numpy(small, tmp_path):
 import sys
 sys.modules["numpy"] = None
 from cowmlx.errors import NotFound
-from cowmlx.programs.bounds import finish
+from cowmlx.steps import finished
 from cowmlx.programs.importing import load_steps
 try:
-    finish(load_steps({str(path)!r}))
+    finished(load_steps({str(path)!r}))
 except NotFound as error:
     print(error.details["package"], error)
 """

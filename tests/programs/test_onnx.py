@@ -8,8 +8,8 @@ from onnx import TensorProto, helper
 from support.onnx_models import info, model, program_of, run, weight
 
 from cowmlx.errors import BadFormat, Unsupported
-from cowmlx.programs.bounds import finish
 from cowmlx.programs.importing import load_steps
+from cowmlx.steps import finished
 
 RNG = np.random.default_rng(3)
 
@@ -283,4 +283,4 @@ def test_names_that_are_not_utf_8(name: bytes, tmp_path):
     path = tmp_path / "odd.onnx"
     path.write_bytes(made.SerializeToString().replace(name, b"\xff" * len(name)))
     with pytest.raises(BadFormat, match=r"damaged|no text in UTF-8"):
-        finish(load_steps(str(path)))
+        finished(load_steps(str(path)))

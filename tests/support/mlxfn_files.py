@@ -10,10 +10,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from cowmlx.programs.bounds import finish
 from cowmlx.programs.importing import load_steps
 from cowmlx.programs.importing.mlxfn_file import DTYPES, SIZES
 from cowmlx.programs.program import Program
+from cowmlx.steps import finished
 
 _NUMBERS = {"f": "f", "d": "d", "i": "i", "N": "Q", "b": "B"}
 _LISTS = {"I": "i", "L": "q", "Z": "Q"}
@@ -21,7 +21,7 @@ _LISTS = {"I": "i", "L": "q", "Z": "Q"}
 
 def load(path: object, fixed: str | None = None) -> Program:
     """The program of a file."""
-    return finish(load_steps(str(path), fixed))
+    return finished(load_steps(str(path), fixed))
 
 
 def run(program: Program, *inputs: mx.array) -> list[mx.array]:

@@ -12,11 +12,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from cowmlx.errors import CowMlxError, Unsupported
-from cowmlx.programs.bounds import finish
 from cowmlx.programs.importing import onnx_file
 from cowmlx.programs.importing.onnx_tensors import DTYPES
 from cowmlx.programs.importing.values import to_mlx, to_numpy
 from cowmlx.programs.program import Program
+from cowmlx.steps import finished
 
 OPSET = 21
 
@@ -52,9 +52,9 @@ def saved(made: Any, folder: Path, name: str = "network.onnx") -> Path:
 
 def program_of(made: Any, folder: str = "/nowhere", **fixed: Any) -> Program:
     """Return the program of a network."""
-    imported = finish(onnx_file.model_steps(made, folder, fixed))
-    values = finish(imported.arrays_steps())
-    return finish(Program.of_entry_steps(imported.entry, values))
+    imported = finished(onnx_file.model_steps(made, folder, fixed))
+    values = finished(imported.arrays_steps())
+    return finished(Program.of_entry_steps(imported.entry, values))
 
 
 def run(program: Program, **inputs: np.ndarray) -> list[np.ndarray]:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from cowmlx.commands import terminal
-from cowmlx.commands.terminal import CommandError, finished, show_progress, write
+from cowmlx.commands.terminal import CommandError, show_progress, write
+from cowmlx.steps import finished
 
 if TYPE_CHECKING:
     from cowmlx.commands.train.events import Table

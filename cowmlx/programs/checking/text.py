@@ -7,13 +7,14 @@ from collections.abc import Collection
 from typing import Any
 
 from cowmlx import json_text
-from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME, Pace, Steps, finish
+from cowmlx.programs.bounds import MAX_BYTES, MAX_NAME, Pace, Steps
 from cowmlx.programs.failure import ProgramError, refused, shown, too_many
+from cowmlx.steps import finished
 
 
 def read(text: str | bytes, what: str) -> dict[str, Any]:
     """Return the JSON object that a short text is, as :func:`read_steps`."""
-    return finish(read_steps(text, what))
+    return finished(read_steps(text, what))
 
 
 def read_steps(text: str | bytes, what: str) -> Steps[dict[str, Any]]:

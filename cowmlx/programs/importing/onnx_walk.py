@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.programs.bounds import MAX_NODES, Pace, Steps, finish
+from cowmlx.programs.bounds import MAX_NODES, Pace, Steps
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import operators
 from cowmlx.programs.importing.failures import placed
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value
+from cowmlx.steps import finished
 
 MAX_DEPTH = 24
 """Functions and graphs within each other."""
@@ -68,7 +69,7 @@ class Walk:
 
     def nodes(self, protos: Iterable[Any]) -> None:
         """Convert nodes."""
-        finish(self.nodes_steps(protos))
+        finished(self.nodes_steps(protos))
 
     def nodes_steps(self, protos: Iterable[Any]) -> Steps[None]:
         """Convert nodes, in steps."""

@@ -8,7 +8,7 @@ from support import in_process, tiny_vision_models
 from support.in_process import Call
 
 from cowmlx.generated.defaults import CONTEXT, GENERATION
-from cowmlx.text.tokenizer import finished
+from cowmlx.steps import finished
 from cowmlx.vision.pixels import pixels_steps
 
 COUNT = 8

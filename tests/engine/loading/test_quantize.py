@@ -116,9 +116,9 @@ def test_contexts_in_a_batch_get_the_tokens_that_they_get_alone(lib, load, origi
 
 
 def test_a_saved_context_goes_with_the_converted_folder(lib, load, original, tmp_path):
-    from cowmlx.commands.terminal import finished
     from cowmlx.models.converting import output, sources
     from cowmlx.models.quantizing import Quantizing
+    from cowmlx.steps import finished
 
     source = sources.read(str(original), Quantizing(4, 64, "affine"), None)
     finished(output.write(source, str(tmp_path / "converted"), {}))

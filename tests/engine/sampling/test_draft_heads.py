@@ -10,10 +10,10 @@ from support.signatures import EINVAL, EUNSUPPORTED, GRAMMAR_REGEX
 from support.threads import at_once
 
 from cowmlx import memory
-from cowmlx.commands.terminal import finished
 from cowmlx.models.converting import output, sources
 from cowmlx.models.quantizing import Quantizing
 from cowmlx.services import admission
+from cowmlx.steps import finished
 
 START = prompt(20)
 SEEDED = {"temperature": 0.9, "top_p": 0.95, "seed": 7, "repetition_penalty": 1.2}
