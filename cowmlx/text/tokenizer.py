@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import pairwise
 
@@ -28,6 +28,7 @@ MAX_TEXT = 1 << 30  # characters that tokens are turned into
 _FEW = 1 << 10
 # Bytes that no pattern searches for long.
 _SHORT = 1 << 10
+_NO_CHARACTER = "\U0010ffff"  # in every version of Unicode
 _USUAL_GROWTH = 16  # ▁ for every space and one in front, or the longest of NFKC, are less
 
 
@@ -60,7 +61,7 @@ class Tokenizer:
         self.vocabulary_size = max([size - 1, *added]) + 1
         self.limit = self.vocabulary_size
         # Special tokens that plain text must not give; unknown text does give the unknown token.
-        unknown = {special_tokens.get("unk_token"), getattr(model(backend), "unk_token", None)}
+        unknown = {special_tokens.get("unk_token"), *_unknown_of(backend)}
         self._forged = frozenset(
             index for index in self.special_ids if self.added[index] not in unknown
         )
@@ -478,6 +479,17 @@ def _as_status(what: str) -> Iterator[None]:
         raise BadFormat(
             f"the model's tokenizer fails on {what} ({reason})", reason="invalid_tokenizer"
         ) from exc
+
+
+def _unknown_of(backend: Any) -> set[str | None]:
+    """Return the text of the token for unknown characters, which a Unigram model names nowhere."""
+    pieces = model(backend)
+    unknown = {getattr(pieces, "unk_token", None)}
+    if pieces is not None:
+        with suppress(BadFormat), _as_status("an unknown character"):
+            tokens = pieces.tokenize(_NO_CHARACTER)
+            unknown |= {backend.id_to_token(token.id) for token in tokens if len(tokens) == 1}
+    return unknown - {_NO_CHARACTER}
 
 
 def model(backend: Any) -> Any:

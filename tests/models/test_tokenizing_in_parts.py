@@ -118,6 +118,13 @@ def test_a_piece_without_a_cut_has_a_longest_length(name, monkeypatch):
         tokenizer(name).encode("Then. " * 50 + word * 2, add_special=False, parse_special=False)
 
 
+@pytest.mark.parametrize("name", ["unigram", "wordpiece", "spm", "bpe"])
+def test_unknown_text_gives_the_unknown_token_where_no_file_names_it(name):
+    text = "The fox 日本 jumps, \u058d and on"
+    tokens = tokenizer(name).encode(text, add_special=False, parse_special=False)
+    assert tokens == tokenizer(name).backend.encode(text, add_special_tokens=False).ids
+
+
 def test_a_text_of_one_part_takes_one_step():
     steps = tokenizer("bpe").encode_steps("a fox", add_special=True, parse_special=False)
     with pytest.raises(StopIteration):
