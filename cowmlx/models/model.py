@@ -128,6 +128,10 @@ class Model:
         """
         self.network = network  # type: ignore[assignment]
         self.split = split
+        if self.images is not None:
+            from cowmlx.models.images import NoImages  # late: few models take images
+
+            self.images = NoImages(self._on_one_machine("images"))
         self.folder_print = folder_print
         self._kernels = kernels
         # They go as soon as no context is left.
@@ -140,10 +144,14 @@ class Model:
             Unsupported: the model runs on several machines.
         """
         if self.split is not None:
-            raise Unsupported(
-                f"{what}: not yet with a model on several machines; load it without workers",
-                argument="workers",
-            )
+            raise self._on_one_machine(what)
+
+    @staticmethod
+    def _on_one_machine(what: str) -> Unsupported:
+        return Unsupported(
+            f"{what}: not yet with a model on several machines; load it without workers",
+            argument="workers",
+        )
 
     @property
     def tasks(self) -> list[str]:
@@ -176,7 +184,6 @@ class Model:
         """
         from cowmlx.models.images import ImageStore, NoImages  # late: few models take images
 
-        self.require_one_machine("images")
         if isinstance(self.images, ImageStore):
             return self.images.encoder
         if isinstance(self.images, NoImages):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.errors import InvalidArgument, Unsupported
-from cowmlx.models.images import ImageStore
+from cowmlx.models.images import ImageStore, NoImages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def read_conversation(
     if isinstance(model.images, ImageStore):
         from cowmlx.services.pictures import taken  # late: few models take images
 
-        model.require_one_machine("images")
         parsed_messages, pictures = taken(model.images, parsed_messages, handles)
+    elif isinstance(model.images, NoImages):
+        from cowmlx.services.pictures import refuse  # late: few models have towers
+
+        refuse(parsed_messages, model.images)
     return Conversation(model, parsed_messages, parsed_options, pictures, sees=sees)
 
 

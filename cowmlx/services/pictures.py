@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from cowmlx.errors import InvalidArgument
+from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.generated.constants import KIND_MEDIA
 from cowmlx.steps import finished
 from cowmlx.text.chat_messages import wrong_type
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.handles import HandleTable
-    from cowmlx.models.images import Image, ImageStore
+    from cowmlx.models.images import Image, ImageStore, NoImages
     from cowmlx.vision.pixels import Pixels
 
+_KINDS = ("image", "image_url")
 _SHOWN = 60  # characters of a URL in a message
 
 
@@ -58,6 +59,25 @@ def taken(
     store.keep(images)
     ids = [list(range(image.first, image.first - image.count, -1)) for image in images]
     return made, Pictures(store.encoder.written, texts, ids, images)
+
+
+def refuse(messages: list[Any], why: NoImages) -> None:
+    """Refuse images in messages to a model that has a tower and takes none.
+
+    Raises:
+        Unsupported: there is one; the message has the reason.
+    """
+    for index, message in enumerate(messages):
+        content = message.get("content") if isinstance(message, dict) else None
+        for number, part in enumerate(content if isinstance(content, list) else []):
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in _KINDS:
+                where = f"messages[{index}].content[{number}].type"
+                raise Unsupported(
+                    f"{where} is {kind!r}, but this model takes text only: {why.error}",
+                    argument=where,
+                    value=kind,
+                )
 
 
 def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:
