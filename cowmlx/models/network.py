@@ -30,6 +30,8 @@ _LAYER_KEYS = (
 )
 
 
+_WINDOW = "sliding_window"
+_LONGEST_WINDOW = 2**30  # tokens: mlx-lm adds it to positions, in int32, without a check
 # Gemma 3n's networks have an attribute of this name, with which they mask tokens.
 _MASKED = "vocab_size_per_layer_input"
 
@@ -243,6 +245,38 @@ def traced(network: Module, package: str) -> mx.array:
     for tokens in ([[0, 0]], [[0]]):
         logits: mx.array = network(mx.array(tokens), cache=cache)
     return logits
+
+
+def check_windows(network: Module, config: dict[str, Any], package: str) -> None:
+    """Refuse sliding windows of no tokens, and those whose masks would be wrong or an error.
+
+    Prompts shorter than a window need no mask, so :func:`prove` does not find it.
+
+    Raises:
+        BadFormat: the message names the key.
+    """
+    if is_encoder(network):
+        return
+    layers = list(light_route.cache_module(package).make_prompt_cache(network))
+    while layers:
+        layer = layers.pop()
+        layers += getattr(layer, "caches", ())
+        size = getattr(layer, "max_size", None)
+        if isinstance(size, int) and not 1 <= size <= _LONGEST_WINDOW:
+            key = _key_of_window(config, size)
+            accepted = f"1 to {_LONGEST_WINDOW}"
+            raise invalid_config(
+                f"{key} is {size}, not within {accepted}", key=key, value=size, accepted=accepted
+            )
+
+
+def _key_of_window(config: dict[str, Any], size: int) -> str:
+    """Return the key of a config that a window's size is from."""
+    for part, prefix in ((config, ""), (config.get("text_config"), "text_config.")):
+        for key, value in part.items() if isinstance(part, dict) else ():
+            if "window" in key and value == size:
+                return f"{prefix}{key}"
+    return _WINDOW
 
 
 def check_sizes(config: object) -> None:

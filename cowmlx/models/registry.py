@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 from cowmlx import failures
 from cowmlx.accelerate.device import note_sources, prepare_for_device
-from cowmlx.errors import CowMlxError, DeviceMissing, OutOfMemory, Unsupported, details_of
+from cowmlx.errors import (
+    BadFormat,
+    CowMlxError,
+    DeviceMissing,
+    OutOfMemory,
+    Unsupported,
+    details_of,
+)
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, quantization, weights
 from cowmlx.generated import constants, status
@@ -261,7 +268,10 @@ def prove(net: Module, config: dict[str, Any], package: str) -> int:
         Unsupported: this device does not run it.
     """
     try:
+        network.check_windows(net, config, package)
         return network.prove(net, package)
+    except BadFormat:
+        raise
     except Exception as exc:
         failures.reraise_shortage(exc)
         import mlx.core as mx
