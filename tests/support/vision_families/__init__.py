@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-DIMS, HEADS, KEYS, HEAD, MLP = 64, 4, 2, 16, 96
+DIMS, HEADS, KEYS, HEAD, MLP = 64, 4, 2, 32, 96
 """Of the text's networks."""
 SIGLIP_SIZES = ("hidden_size", "intermediate_size", "patch_size")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import DIMS, HEAD, HEADS, KEYS, MLP, Family, Random
+from . import DIMS, MLP, Family, Random
 
+HEADS, KEYS = 2, 1
+HEAD = DIMS // HEADS
 PATCH, TILE, FACTOR, PLACES = 4, 32, 2, 36
 PROJECTED, KERNEL = 48, 3
 ROWS = [f"<|img_row_{row}_col_{at}|>" for row in range(1, 5) for at in range(1, 4 // row + 1)]
