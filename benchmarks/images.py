@@ -3,7 +3,7 @@
 "first token" is from an image's pixels to the first token of an answer, of a tower as wide as
 SigLIP-400M's with few layers; a ratio above 1 is better. "same tokens" is the share of equal
 tokens. "beside" is the longest gap between two tokens of another context of the same model while
-an image is processed, and the median of them.
+an image is processed, and the median of them; also with a tower as wide as Qwen2.5-VL 3B's.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from benchmarks.support.cases import Row, compared
 from benchmarks.support.hosts import Generation, Peer, compile_host, take_turns
 from benchmarks.support.llama_cpp import llama_cpp
 from benchmarks.support.seeing import LAYERS, Seer, seer
+from benchmarks.support.seeing_qwen import qwen_seer
 
 WIDTH, HEIGHT, TOKENS, BLOCKS = 1024, 1024, 8, 5
 LENGTH = 2048  # tokens that llama.cpp reserves memory for
@@ -32,13 +33,17 @@ def images(large: bool, choice: Choice) -> list[Row]:
     with Peer([compile_host("image"), model.mlx]) as own, Peer(others) as other:
         first = {"workload": "first token", "layers": LAYERS}
         rows = [beside(first, model, {"mtmd": other, "library": own}, blocks)]
-        gaps = [_gaps(own, 1000 + at) for at in range(blocks)]
-    step, longest = (median(values) for values in zip(*gaps, strict=True))
-    return [*rows, {"workload": "beside", "median step": step, "longest gap": longest}]
+        rows.append({"workload": "beside", **_gaps(own, blocks)})
+    with Peer([compile_host("image"), qwen_seer(choice.folder / "models")]) as own:
+        rows.append({"workload": "beside", "tower": "Qwen2.5-VL", **_gaps(own, blocks)})
+    return rows
 
 
-def _gaps(own: Peer, seed: int) -> list[float]:
-    return own.numbers("beside", BESIDE, seed, WIDTH, HEIGHT, 0, 0)
+def _gaps(own: Peer, blocks: int) -> Row:
+    """Return the median step and the longest gap of another context, medians of the blocks."""
+    found = [own.numbers("beside", BESIDE, 1000 + at, WIDTH, HEIGHT, 0, 0) for at in range(blocks)]
+    step, longest = (median(values) for values in zip(*found, strict=True))
+    return {"median step": step, "longest gap": longest}
 
 
 def beside(row: Row, model: Seer, sides: Mapping[str, Peer], blocks: int) -> Row:
