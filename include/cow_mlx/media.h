@@ -40,7 +40,8 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * Create an image from a file in memory: PNG, JPEG, WebP, BMP or GIF.
  *
  * The format and the size are read before any pixel is. The image is turned as its EXIF orientation
- * says. An animation gives its first frame. CMYK, palettes and 16 bits become RGB of 8 bits.
+ * says. An animation gives its first frame. CMYK and palettes become RGB, or RGBA where a colour is
+ * transparent; 1 and 16 bits become 8.
  *
  * @param bytes  the whole file; copied
  * @param size   of bytes, at least 1
