@@ -235,20 +235,12 @@ def iterate(budget: Budget, value: Any) -> Iterator[Any]:
 
 def loop_items(budget: Budget, value: Any, weight: int) -> Iterable[Any]:
     """Wrap what a loop goes over, so that each item costs as many steps as ``weight``."""
-    if isinstance(value, SIZED):
+    if isinstance(value, SIZED) or (type(value) is Stream and weight > 1):
         budget.make(OBJECT_BYTES)
         return Counted(budget, value, weight)
-    if type(value) is Stream:
-        return value if weight <= 1 else _weighed(budget, value, weight)
-    if isinstance(value, Counted):
+    if isinstance(value, (Counted, Stream)):
         return value
     raise TypeError(f"{type_name(value)!r} object is not iterable")
-
-
-def _weighed(budget: Budget, items: Iterable[Any], weight: int) -> Iterator[Any]:
-    for item in items:
-        budget.step(weight)
-        yield item
 
 
 def listed(budget: Budget, value: Any) -> list[Any]:
