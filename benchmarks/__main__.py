@@ -19,6 +19,7 @@ from benchmarks import (
     decoding,
     encoders,
     images,
+    inference,
     layers,
     memory,
     peers,
@@ -31,7 +32,7 @@ from benchmarks.support.plots import PICTURES
 from benchmarks.support.tables import write_tables
 
 # Importing a module registers its benchmarks.
-MODULES = (calls, contexts, decoding, layers, memory, prompts, training)
+MODULES = (calls, contexts, decoding, inference, layers, memory, prompts, training)
 # Those that build llama.cpp, or install mlx-vlm.
 OTHERS = {"peers": peers, "encoders": encoders, "images": images, "small_images": small_images}
 

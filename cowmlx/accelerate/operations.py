@@ -134,6 +134,27 @@ def quantized_attention(
     return made
 
 
+def convolution(
+    x: mx.array, weight: mx.array, padding: Sequence[tuple[int, int]], **steps: Any
+) -> mx.array | None:
+    """Return a convolution, or None where kernels do not take it.
+
+    Args:
+        x: (N, 1 to 3 axes, C) float32, float16 or bfloat16; computed as float32.
+        weight: (O, as many axes, C / groups), of the same dtype.
+        padding: zeros before and behind each axis; below 0 elements are cut off.
+        steps: the other arguments of ``mlx.core.conv_general``.
+    """
+    is_known = x.dtype == weight.dtype and x.dtype in _FLOATS and x.size > 0
+    if not is_known or mx.default_device().type != mx.cpu or not kernels.available():
+        return None
+    if weight.size // weight.shape[0] > kernels.module().MOST_COLUMNS:
+        return None
+    wide = [array.astype(mx.float32) for array in (x, weight)]  # itself, if it is float32
+    made: mx.array = kernels.module().convolution(*wide, padding=padding, **steps)
+    return made.astype(x.dtype)
+
+
 def gated(gate: mx.array, up: mx.array, activation: str) -> mx.array | None:
     """Return activation(gate) * up, or None where kernels do not take them."""
     if gate.shape != up.shape or not gate.ndim:

@@ -54,6 +54,7 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_adopt(module);
   cowmlx::bind_allocator(module);
   cowmlx::bind_attention(module);
+  cowmlx::bind_convolution(module);
   cowmlx::bind_encoder(module);
   cowmlx::bind_evaluation(module);
   cowmlx::bind_experts(module);

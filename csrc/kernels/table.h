@@ -128,6 +128,15 @@ struct Table {
    * query's result is the same bits in whatever range of queries it is given. */
   void (*attention)(const Attention&);
 
+  /* ---- convolutions (families/convolution) ---- */
+  /* out[pitch k + m] = rows[m][k] for four rows of n numbers: with a pitch of 4 as prepare() puts
+   * rows beside each other, with one of 16 as weights lie in blocks. */
+  void (*beside)(const float* const* rows, int n, int pitch, float* out);
+  /* out[c] = sum over taps of taps[t][c] * weight[c][t] [+ bias[c]] for n channels. `weight` lies
+   * in blocks, as that of a matrix of n rows and `count` columns; bias null: none. */
+  void (*by_channels)(const float* const* taps, const float* weight, int count, int n,
+                      const float* bias, float* out);
+
   /* ---- samples (families/sample) ---- */
   float (*highest)(const float* x, int n); /* n > 0 */
   /* out = e^(x - shift); returns their sum. */

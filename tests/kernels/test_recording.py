@@ -137,3 +137,100 @@ print(recording.replay([mx.zeros(3)])[0].shape)
     )
     assert (done.stdout, done.stderr) == ("(3,)\n", "")
     assert not log.exists()
+
+
+def convolved(x, weight, *, padding=1, groups=1):
+    steps = {"stride": [1, 1], "padding": [(padding, padding)] * 2, "kernel_dilation": [1, 1]}
+    return kernels.module().convolution(x, weight, **steps, input_dilation=[1, 1], groups=groups)
+
+
+def bias_and_relu(x, weight, bias):
+    return [mx.maximum(convolved(x, weight) + bias, 0)]
+
+
+def relu_alone(x, weight, bias):
+    return [mx.maximum(0, convolved(x, weight)), bias]
+
+
+def bias_first(x, weight, bias):
+    return [bias.reshape(1, 1, 1, -1) + convolved(x, weight)]
+
+
+def twice(x, weight, bias):
+    return [mx.maximum(bias + convolved(convolved(x, weight), weight) + bias, 0)]
+
+
+def read_twice(x, weight, bias):
+    found = convolved(x, weight)
+    return [mx.maximum(found + bias, 0), found]
+
+
+def given_back(x, weight, bias):
+    found = convolved(x, weight) + bias
+    return [mx.maximum(found, 0), found]
+
+
+def not_zero(x, weight, bias):
+    return [mx.maximum(convolved(x, weight), 1)]
+
+
+def of_rows(x, weight, bias):
+    return [convolved(x, weight) + x.reshape(2, 5, 4, 4)[..., :1]]
+
+
+def differentiated(x, weight, bias):
+    return list(mx.grad(lambda *given: bias_and_relu(*given)[0].sum(), [0, 1, 2])(x, weight, bias))
+
+
+@pytest.mark.parametrize(
+    ("function", "operations"),
+    [
+        (bias_and_relu, 1),
+        (relu_alone, 1),
+        (bias_first, 2),
+        (twice, 6),
+        (read_twice, None),
+        (given_back, None),
+        (not_zero, None),
+        (of_rows, None),
+        (differentiated, None),
+    ],
+)
+def test_a_convolution_takes_over_its_bias_and_relu(function, operations):
+    def given(seed):
+        shapes = (2, 5, 4, 4), (4, 3, 3, 4), (4,)
+        return [mx.random.normal(shape, key=mx.random.key(seed)) for shape in shapes]
+
+    recording = Recording(lambda *arrays: function(*arrays), given(0))
+    for seed in range(3):
+        arrays = given(seed)
+        for found, wanted in zip(recording.replay(arrays), function(*arrays), strict=True):
+            assert mx.allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    if operations is not None:
+        assert recording.steps() <= operations
+
+
+def test_a_convolution_that_keeps_a_weight_sees_each_change():
+    x = mx.random.normal((1, 6, 6, 3))
+    weights = [mx.random.normal((5, 3, 3, 3), key=mx.random.key(seed)) for seed in range(2)]
+    mx.eval(weights)
+    recording = Recording(lambda x, weight: [convolved(x, weight)], [x, weights[0]])
+    for at in (0, 0, 0, 1, 0, 1, 1, 1, 0):
+        (found,) = recording.replay([x, weights[at]])
+        assert bits(found) == bits(convolved(x, weights[at]))
+    turned = weights[1].transpose(0, 2, 1, 3)  # the same memory, read in another way
+    for weight in (turned, turned, weights[1], turned):
+        (found,) = recording.replay([x, weight])
+        assert bits(found) == bits(convolved(x, weight))
+
+
+def test_a_weight_that_is_computed_in_place_is_read_again():
+    x = mx.random.normal((1, 6, 6, 3))
+    weight = mx.random.normal((5, 3, 3, 3)) + 1
+    recording = Recording(lambda x, weight: [convolved(x, weight)], [x, weight])
+    for _ in range(6):
+        for _ in range(3):
+            (found,) = recording.replay([x, weight])
+            assert bits(found) == bits(convolved(x, weight))
+        weight = weight * 2
+        mx.eval(weight)

@@ -54,7 +54,9 @@ COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
 # Files that run once a call, between arguments and kernels, are compiled for size; files with loops
 # over numbers are not.
 _GLUE = ["-Os"]
-_LOOPS = frozenset(["adam", "arrays", "mlstm", "pack", "sample_noise", "sample_row", "texts"])
+_LOOPS = frozenset(
+    ["adam", "arrays", "convolution", "mlstm", "pack", "sample_noise", "sample_row", "texts"]
+)
 
 _PROBE = """
 #include <atomic>

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.accelerate.operations import convolution
 from cowmlx.programs.operations.indices import taken
 
 Numbers = tuple[int, ...]
@@ -59,6 +61,17 @@ def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = Fa
     if gathers or unknown or by_windows(kind, steps):
         return _convolve_windows(given, weight, steps)
     stride, spread, dilation = steps.stride, steps.input_dilation, steps.kernel_dilation
+    options: dict[str, Any] = {
+        "stride": stride,
+        "kernel_dilation": dilation,
+        "input_dilation": spread,
+        "groups": steps.groups,
+        "flip": steps.flip,
+    }
+    if max(spread) == 1:
+        made = convolution(given, weight, steps.pads, **options)
+        if made is not None:
+            return made
     padding = []
     ends = []
     for at, (low, high) in enumerate(steps.pads):
@@ -75,19 +88,12 @@ def convolve(given: mx.array, weight: mx.array, steps: Steps, gathers: bool = Fa
             low = high = both = 0
         padding.append(both)
         ends.append((low - both, high - both))
-    result = mx.conv_general(
-        given,
-        weight,
-        stride=stride,
-        padding=padding,
-        kernel_dilation=dilation,
-        input_dilation=spread,
-        groups=steps.groups,
-        flip=steps.flip,
-    )
+    made = convolution(given, weight, [(both, both) for both in padding], **options)
+    if made is None:
+        made = mx.conv_general(given, weight, padding=padding, **options)
     for at, end in enumerate(ends):
-        result = _padded(result, 1 + at, end)
-    return result
+        made = _padded(made, 1 + at, end)
+    return made
 
 
 def by_windows(dtype: str, steps: Steps) -> bool:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "convolution.h"
 #include "products.h"
 #include "recurrence.h"
 #include "rows.h"
@@ -27,6 +28,8 @@ static constexpr Table filled(const char* name) {
   table.quantize = quantize_numbers;
   table.attention_size = attention_size;
   table.attention = attention;
+  table.beside = beside_rows;
+  table.by_channels = by_channels;
   table.highest = maximum_of;
   table.exponentials = exponentials;
   table.threefry = threefry;

@@ -89,10 +89,16 @@ class WithGradient : public Operation {
 /* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */
 Activation activation_of(const std::string& name);
 
+/* A convolution that adds numbers of its outputs, its last input then, or that gives 0 for what is
+ * below; null for what is no convolution, or does that or more already. */
+std::shared_ptr<mx::Primitive> with_bias(mx::Primitive& primitive);
+std::shared_ptr<mx::Primitive> with_relu(mx::Primitive& primitive);
+
 void bind_adam(nb::module_& module);
 void bind_adopt(nb::module_& module);
 void bind_allocator(nb::module_& module);
 void bind_attention(nb::module_& module);
+void bind_convolution(nb::module_& module);
 void bind_encoder(nb::module_& module);
 void bind_evaluation(nb::module_& module);
 void bind_experts(nb::module_& module);

@@ -6,6 +6,7 @@
  * recursively. */
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 
 #include "mlx/device.h"
@@ -44,6 +45,7 @@ class Recording {
     for (const auto& place : places) place_of(place);
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
+    merge();
     places_.clear();
     seen_.clear();
   }
@@ -125,6 +127,86 @@ class Recording {
       step.dtypes.push_back(output.dtype());
     }
     steps_.push_back(std::move(step));
+  }
+
+  /* Let convolutions do what alone is done with their results. */
+  void merge() {
+    std::vector<uint32_t> users(count_);
+    std::vector<Step*> makers(count_);
+    for (Step& step : steps_) {
+      for (const uint32_t place : step.inputs) users[place]++;
+      for (const uint32_t place : step.outputs) makers[place] = &step;
+    }
+    for (const uint32_t place : results_) users[place]++;
+    const auto own = [&](uint32_t place, const Step& step, size_t output) {
+      const Step* maker = makers[place];
+      return maker != nullptr && users[place] == 1 && maker->shapes[0] == step.shapes[output] &&
+                     maker->outputs.size() == 1
+                 ? makers[place]
+                 : nullptr;
+    };
+    for (Step& step : steps_) {
+      if (step.inputs.size() != 2 || step.outputs.size() != 1) continue;
+      for (size_t first = 0; first < 2; first++) {
+        Step* made = own(step.inputs[first], step, 0);
+        if (made == nullptr || made->primitive == nullptr) continue;
+        if (!merge_into(*made, step, makers[step.inputs[1 - first]], step.inputs[1 - first]))
+          continue;
+        made->primitive = nullptr;
+        break;
+      }
+    }
+    std::vector<bool> needed(count_);
+    for (const uint32_t place : results_) needed[place] = true;
+    for (size_t at = steps_.size(); at-- > 0;) {
+      Step& step = steps_[at];
+      if (std::none_of(step.outputs.begin(), step.outputs.end(),
+                       [&](uint32_t place) { return needed[place]; }))
+        step.primitive = nullptr;
+      if (step.primitive == nullptr) continue;
+      for (const uint32_t place : step.inputs) needed[place] = true;
+    }
+    std::erase_if(steps_, [](const Step& step) { return step.primitive == nullptr; });
+  }
+
+  /* Make a step do what a convolution does, too, whose result is one of its two inputs. */
+  bool merge_into(const Step& made, Step& step, const Step* other, uint32_t place) {
+    uint32_t spread = place; /* what is broadcast to the result's shape */
+    if (other != nullptr) {
+      if (!is(*other->primitive, "Broadcast")) return false;
+      spread = other->inputs[0];
+    }
+    const mx::Primitive& does = *step.primitive;
+    std::vector<uint32_t> inputs = made.inputs;
+    std::shared_ptr<mx::Primitive> merged;
+    if (is(does, "Add") && is_vector(spread, step.shapes[0].back())) {
+      merged = with_bias(*made.primitive);
+      inputs.push_back(spread);
+    } else if (is(does, "Maximum") && is_zero(spread)) {
+      merged = with_relu(*made.primitive);
+    }
+    if (merged == nullptr) return false;
+    step.primitive = std::move(merged);
+    step.inputs = std::move(inputs);
+    return true;
+  }
+
+  /* mlx does not export the types of all its primitives. */
+  static bool is(const mx::Primitive& primitive, std::string_view name) {
+    return primitive.name() == name;
+  }
+
+  /* Whether an array has `count` numbers of float32, along its last axis. */
+  bool is_vector(uint32_t place, int count) const {
+    const mx::array& array = seen_[place];
+    return array.dtype() == mx::float32 && array.ndim() > 0 && array.shape(-1) == count &&
+           array.size() == static_cast<size_t>(count);
+  }
+
+  bool is_zero(uint32_t place) const {
+    const mx::array& array = seen_[place];
+    return !array.has_primitive() && array.data_shared_ptr() != nullptr && array.size() == 1 &&
+           array.dtype() == mx::float32 && array.data<float>()[0] == 0;
   }
 
   mx::Stream stream_;

@@ -1,0 +1,64 @@
+/* What convolutions need beside products: four windows beside each other, and depthwise sums.
+ * Meanings in table.h. The including file has chosen an instruction set. */
+#pragma once
+
+#include "vectors.h"
+
+namespace cowmlx::ISA {
+
+/* Rows beside each other, four by four numbers. */
+COWMLX_KERNEL void beside_rows(const float* const* rows, int n, int pitch, float* out) {
+  using Four [[gnu::vector_size(16)]] = float;
+  const auto four = [](const float* p) {
+    Four v;
+    memcpy(&v, p, sizeof v);
+    return v;
+  };
+  int k = 0;
+  for (; k + 4 <= n; k += 4) {
+    const Four a = four(rows[0] + k), b = four(rows[1] + k);
+    const Four c = four(rows[2] + k), d = four(rows[3] + k);
+    const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5);
+    const Four bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
+    const Four ac2 = __builtin_shufflevector(a, c, 2, 6, 3, 7);
+    const Four bd2 = __builtin_shufflevector(b, d, 2, 6, 3, 7);
+    const Four columns[4] = {__builtin_shufflevector(ac, bd, 0, 4, 1, 5),
+                             __builtin_shufflevector(ac, bd, 2, 6, 3, 7),
+                             __builtin_shufflevector(ac2, bd2, 0, 4, 1, 5),
+                             __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7)};
+    for (const Four& column : columns) {
+      memcpy(out, &column, sizeof column);
+      out += pitch;
+    }
+  }
+  for (; k < n; k++, out += pitch)
+    for (int m = 0; m < 4; m++) out[m] = rows[m][k];
+}
+
+/* COUNT vectors of channels over all taps: a chain of sums alone would wait for itself. */
+template <int COUNT>
+COWMLX_INLINE void channels(const float* const* taps, const float* weight, int count, int i,
+                            const float* bias, float* out) {
+  F total[COUNT];
+  for (F& sum : total) sum = zero();
+  for (int tap = 0; tap < count; tap++)
+    for (int v = 0; v < COUNT; v++)
+      total[v] = fma(load(taps[tap] + i + v * LANES),
+                     load(weight + (int64_t{i + v * LANES} * count + tap * LANES)), total[v]);
+  for (int v = 0; v < COUNT; v++, i += LANES)
+    store(out + i, bias == nullptr ? total[v] : total[v] + load(bias + i));
+}
+
+COWMLX_KERNEL void by_channels(const float* const* taps, const float* weight, int count, int n,
+                               const float* bias, float* out) {
+  int i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES) channels<4>(taps, weight, count, i, bias, out);
+  for (; i + LANES <= n; i += LANES) channels<1>(taps, weight, count, i, bias, out);
+  if (i == n) return;
+  F total = zero();
+  for (int tap = 0; tap < count; tap++)
+    total = fma(load(taps[tap] + i, n - i), load(weight + int64_t{i} * count + tap * LANES), total);
+  store(out + i, bias == nullptr ? total : total + load(bias + i, n - i), n - i);
+}
+
+}  // namespace cowmlx::ISA

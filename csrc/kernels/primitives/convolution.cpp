@@ -1,0 +1,295 @@
+/* Convolutions as an operation of mlx, with a bias and a relu where networks have them. */
+#include "convolution.h"
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "operation.h"
+
+namespace cowmlx {
+namespace {
+
+/* All that are kept, shared by the convolutions that read the same weight in the same way. */
+class Shelf {
+ public:
+  using Key = std::array<int64_t, 3 + 2 * (AXES + 2)>;
+
+  /* What is kept of a weight; where nothing is, what the caller's task is to fill. */
+  std::pair<std::shared_ptr<PackedWeight>, bool> find(const mx::array& weight, const Key& key,
+                                                      int64_t numbers) {
+    const std::lock_guard<std::mutex> held(lock_);
+    std::erase_if(all_, [](const auto& entry) { return entry.second.expired(); });
+    const auto found = all_.find(key);
+    if (found != all_.end())
+      if (std::shared_ptr<PackedWeight> packed = found->second.lock()) return {packed, false};
+    auto made = std::make_shared<PackedWeight>(weight.data_shared_ptr(), numbers);
+    all_[key] = made;
+    return {made, true};
+  }
+
+ private:
+  std::mutex lock_;
+  std::map<Key, std::weak_ptr<PackedWeight>> all_;
+};
+
+Shelf& shelf() {
+  static auto* all = new Shelf; /* tasks may run while the process ends */
+  return *all;
+}
+
+/* An input as it lies, or a copy that is to be made. */
+const float* lying(const mx::array& array, mx::cpu::CommandEncoder& encoder,
+                   std::optional<Copy>& copy) {
+  if (array.flags().row_contiguous) return array.data<float>();
+  auto* to = temporary<float>(encoder, static_cast<int64_t>(array.size()));
+  copy.emplace(Copy{Lines(array), reinterpret_cast<char*>(to)});
+  return to;
+}
+
+class Convolution : public WithGradient {
+ public:
+  Convolution(mx::Stream stream, const ConvolutionShape& shape, size_t axes, bool biased,
+              bool positive)
+      : WithGradient(stream), shape_(shape), axes_(axes), biased_(biased), positive_(positive) {}
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    if (out.size() == 0) return;
+    ConvolutionJob job{};
+    const ConvolutionCut cut(shape_);
+    job.shape = shape_;
+    job.workers = threads();
+    job.tile = cut.tile;
+    job.tiles = cut.tiles;
+    job.together = cut.together;
+    job.positive = positive_;
+    job.x = lying(inputs[0], encoder, job.copies[0]);
+    add_weight(job, inputs[1], encoder);
+    if (biased_) job.bias = lying(inputs[2], encoder, job.copies[2]);
+    job.zeros = temporary<float>(encoder, shape_.channels);
+    if (shape_.is_depthwise()) {
+      job.taps = temporary<const float*>(encoder, int64_t{job.workers} * shape_.taps());
+    } else {
+      const int64_t count = cut.together ? int64_t{cut.tiles} * shape_.groups : job.workers;
+      job.laid = temporary<float>(encoder, count * cut.tile * shape_.columns());
+    }
+    job.y = out.data<float>();
+    encoder.dispatch(std::move(job));
+  }
+
+  const char* name() const override { return "CowmlxConvolution"; }
+
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override {
+    auto result = [this](const Arrays& given) -> Arrays { return {plainly(given)}; };
+    return {mx::vmap(result, axes, {0})(inputs), {0}};
+  }
+
+  /* This with more done to its results; null if that is done already. */
+  std::shared_ptr<mx::Primitive> with_bias() {
+    if (biased_ || positive_) return nullptr;
+    return std::make_shared<Convolution>(stream(), shape_, axes_, true, false);
+  }
+  std::shared_ptr<mx::Primitive> with_relu() {
+    if (positive_) return nullptr;
+    return std::make_shared<Convolution>(stream(), shape_, axes_, biased_, true);
+  }
+
+ protected:
+  /* mlx's gradients are wrong where ends of an axis are padded differently, and where windows do
+   * not reach its end, so it gets none of these. */
+  mx::array plainly(const Arrays& inputs) override {
+    mx::array x = inputs[0];
+    std::vector<int> padding;
+    for (size_t axis = 0; axis < axes_; axis++) {
+      const size_t at = AXES - axes_ + axis;
+      const int reach = (shape_.kernel[at] - 1) * shape_.dilation[at];
+      const int low = shape_.before[at];
+      int high = shape_.after[at];
+      if (shape_.spread[at] == 1)
+        high -= (shape_.in[at] + low + high - reach - 1) % shape_.stride[at];
+      const bool is_known = low == high && low >= 0 && low <= reach;
+      if (!is_known && shape_.spread[at] == 1) x = padded(x, static_cast<int>(1 + axis), low, high);
+      padding.push_back(is_known || shape_.spread[at] > 1 ? low : 0);
+    }
+    auto numbers = [this](const Three& all) {
+      return std::vector<int>(all.end() - static_cast<std::ptrdiff_t>(axes_), all.end());
+    };
+    mx::array y = mx::conv_general(x, inputs[1], numbers(shape_.stride), padding, padding,
+                                   numbers(shape_.dilation), numbers(shape_.spread), shape_.groups,
+                                   shape_.flip, stream());
+    if (biased_) y = mx::add(y, inputs[2], stream());
+    return positive_ ? mx::maximum(y, mx::array(0.0F), stream()) : y;
+  }
+
+ private:
+  /* Zeros at both ends of an axis; below 0 numbers are cut off. */
+  mx::array padded(const mx::array& x, int axis, int low, int high) {
+    mx::Shape start(x.ndim(), 0), stop = x.shape();
+    start[axis] = std::max(-low, 0);
+    stop[axis] -= std::max(-high, 0);
+    const mx::array cut = low < 0 || high < 0 ? mx::slice(x, start, stop, stream()) : x;
+    return mx::pad(cut, std::vector<int>{axis}, mx::Shape{std::max(low, 0)},
+                   mx::Shape{std::max(high, 0)}, mx::array(0.0F), "constant", stream());
+  }
+
+  /* A weight that is read twice in a row is kept in blocks from then on. */
+  void add_weight(ConvolutionJob& job, const mx::array& weight, mx::cpu::CommandEncoder& encoder) {
+    const int64_t numbers = shape_.matrices() * shape_.matrix_numbers();
+    const std::lock_guard<std::mutex> held(lock_);
+    const std::shared_ptr<mx::array::Data> data = weight.data_shared_ptr();
+    const Shelf::Key key = key_of(weight);
+    const bool again = seen_.lock() == data && key == key_;
+    seen_ = data;
+    key_ = key;
+    if (!again) kept_ = nullptr;
+    job.packs = true;
+    if (again) {
+      if (kept_ == nullptr) std::tie(kept_, fills_) = shelf().find(weight, key, numbers);
+      job.packs = !kept_->ready.load(std::memory_order_acquire);
+      if (!job.packs || fills_) job.kept = kept_;
+      fills_ = false; /* one task alone */
+    }
+    if (job.packs) job.weight = lying(weight, encoder, job.copies[1]);
+    job.packed =
+        job.kept != nullptr ? job.kept->blocks.data<float>() : temporary<float>(encoder, numbers);
+  }
+
+  Shelf::Key key_of(const mx::array& weight) const {
+    Shelf::Key key{reinterpret_cast<intptr_t>(weight.data_shared_ptr().get()),
+                   reinterpret_cast<intptr_t>(weight.data<float>()), shape_.matrices()};
+    for (size_t axis = 0; axis < axes_ + 2; axis++) {
+      key[3 + 2 * axis] = weight.shape(static_cast<int>(axis));
+      key[4 + 2 * axis] = weight.strides(static_cast<int>(axis));
+    }
+    return key;
+  }
+
+  ConvolutionShape shape_;
+  size_t axes_;
+  bool biased_, positive_;
+  std::mutex lock_;
+  std::weak_ptr<mx::array::Data> seen_; /* the weight of the last evaluation */
+  Shelf::Key key_{};                    /* how it was read */
+  std::shared_ptr<PackedWeight> kept_;
+  bool fills_ = false; /* the next task fills what is kept */
+};
+
+Three three(const std::vector<int>& given, size_t axes, const std::string& name, int least) {
+  if (given.size() != axes)
+    refuse(name + " has " + std::to_string(given.size()) + " numbers; it has one for each of " +
+           std::to_string(axes) + " axes");
+  Three all{};
+  all.fill(least);
+  for (size_t axis = 0; axis < axes; axis++) {
+    if (given[axis] < least)
+      refuse(name + " has " + std::to_string(given[axis]) + "; it can be " + std::to_string(least) +
+             " or more");
+    all[AXES - axes + axis] = given[axis];
+  }
+  return all;
+}
+
+void check_inputs(const mx::array& x, const mx::array& weight, const std::optional<mx::array>& bias,
+                  int groups) {
+  if (x.dtype() != mx::float32 || weight.dtype() != mx::float32) refuse("x and weight are float32");
+  if (x.ndim() < 3 || x.ndim() > AXES + 2 || weight.ndim() != x.ndim())
+    refuse("x is (N, 1 to 3 axes, C) and weight (O, as many axes, C / groups)");
+  if (weight.size() == 0) refuse("weight has no elements");
+  if (groups < 1 || x.shape(-1) != weight.shape(-1) * groups || weight.shape(0) % groups != 0)
+    refuse("x of " + shape_text(x) + " and weight of " + shape_text(weight) + " do not fit " +
+           std::to_string(groups) + " groups");
+  if (bias && (bias->dtype() != mx::float32 || bias->shape() != mx::Shape{weight.shape(0)}))
+    refuse("bias is float32, a number for each output");
+}
+
+mx::array convolution(const mx::array& x, const mx::array& weight,
+                      const std::optional<mx::array>& bias, const std::vector<int>& stride,
+                      const std::vector<std::pair<int, int>>& padding,
+                      const std::vector<int>& dilation, const std::vector<int>& spread, int groups,
+                      bool flip) {
+  check_inputs(x, weight, bias, groups);
+  const size_t axes = x.ndim() - 2;
+  ConvolutionShape shape{.images = x.shape(0),
+                         .channels = x.shape(-1),
+                         .outputs = weight.shape(0),
+                         .groups = groups,
+                         .in = {1, 1, 1},
+                         .out = {1, 1, 1},
+                         .kernel = {1, 1, 1},
+                         .stride = three(stride, axes, "stride", 1),
+                         .before = {0, 0, 0},
+                         .after = {0, 0, 0},
+                         .dilation = three(dilation, axes, "kernel_dilation", 1),
+                         .spread = three(spread, axes, "input_dilation", 1),
+                         .flip = flip};
+  if (padding.size() != axes) refuse("padding has a pair of numbers for each axis");
+  int64_t columns = weight.shape(-1);
+  mx::Shape made = x.shape();
+  for (size_t axis = 0; axis < axes; axis++) {
+    const size_t at = AXES - axes + axis;
+    shape.in[at] = x.shape(static_cast<int>(1 + axis));
+    shape.kernel[at] = weight.shape(static_cast<int>(1 + axis));
+    shape.before[at] = padding[axis].first;
+    shape.after[at] = padding[axis].second;
+    columns *= shape.kernel[at];
+    const int64_t length = int64_t{shape.in[at] - 1} * shape.spread[at] + 1;
+    const int64_t reach = int64_t{shape.kernel[at] - 1} * shape.dilation[at] + 1;
+    const int64_t wide = length + shape.before[at] + shape.after[at], room = wide - reach;
+    if (shape.spread[at] > 1 && (shape.before[at] != shape.after[at] || shape.before[at] < 0))
+      refuse("where the input is dilated, both ends have the same padding, 0 or more");
+    if (shape.in[at] < 1 || room < 0)
+      refuse("an axis of " + std::to_string(shape.in[at]) + " has no room for the weight's");
+    if (std::max({wide, reach, length}) > INT32_MAX)
+      refuse("an axis is longer than 2^31 with its padding and dilation");
+    shape.out[at] = static_cast<int>(room / shape.stride[at]) + 1;
+    made[1 + axis] = shape.out[at];
+  }
+  if (columns > MOST_COLUMNS)
+    refuse("a window has " + std::to_string(columns) + " numbers; it can have " +
+           std::to_string(MOST_COLUMNS) + " at most");
+  made.back() = shape.outputs;
+  Arrays inputs{x, weight};
+  if (bias) inputs.push_back(*bias);
+  return mx::array(
+      std::move(made), mx::float32,
+      std::make_shared<Convolution>(cpu_stream(), shape, axes, bias.has_value(), false),
+      std::move(inputs));
+}
+
+}  // namespace
+
+std::shared_ptr<mx::Primitive> with_bias(mx::Primitive& primitive) {
+  auto* found = dynamic_cast<Convolution*>(&primitive);
+  return found != nullptr ? found->with_bias() : nullptr;
+}
+
+std::shared_ptr<mx::Primitive> with_relu(mx::Primitive& primitive) {
+  auto* found = dynamic_cast<Convolution*>(&primitive);
+  return found != nullptr ? found->with_relu() : nullptr;
+}
+
+void bind_convolution(nb::module_& module) {
+  module.attr("MOST_COLUMNS") = MOST_COLUMNS;
+  module.def("convolution", convolution, "x"_a, "weight"_a, "bias"_a = nb::none(), nb::kw_only(),
+             "stride"_a, "padding"_a, "kernel_dilation"_a, "input_dilation"_a, "groups"_a = 1,
+             "flip"_a = false,
+             R"(A convolution, as mlx.core.conv_general computes it, plus bias.
+
+Args:
+    x: (N, 1 to 3 axes, C) float32.
+    weight: (O, as many axes, C / groups) float32, at most MOST_COLUMNS numbers for each output.
+    bias: (O,) float32, or None for zeros.
+    stride: from one window to the next, a number for each axis, as the two dilations.
+    padding: zeros before and behind, a pair for each axis; below 0 numbers are cut off.
+    kernel_dilation: between the elements of a window.
+    input_dilation: between the elements of x.
+    groups: of channels.
+    flip: whether windows are reversed.
+
+Raises:
+    ValueError: shapes that do not fit.)");
+}
+
+}  // namespace cowmlx
