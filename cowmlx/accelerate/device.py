@@ -75,6 +75,39 @@ def note_sources(net: Module, sources: Sources) -> None:
     vars(net)[_SOURCES] = sources
 
 
+def rows_in_parts(net: Module, matrix: mx.array, size: int) -> list[mx.array] | None:
+    """Return the rows of a matrix in parts that are read one by one, before a network is prepared.
+
+    Args:
+        net: whose weight it is.
+        matrix: (N, K), which lies in a file.
+        size: bytes of a part.
+
+    Returns:
+        None where it is not known where the matrix lies, or nothing reads a part.
+    """
+    import mlx.core as mx
+
+    from cowmlx.accelerate import kernels
+    from cowmlx.accelerate.blocks import LANES
+
+    sources: Sources | None = vars(net).get(_SOURCES)
+    place = None if sources is None else sources.of(matrix)
+    if place is None or mx.default_device().type != mx.cpu or not kernels.available():
+        return None
+    count, width = matrix.shape
+    row = matrix.nbytes // count
+    rows = max(1, size // row // LANES) * LANES
+    file = kernels.module().StoredFile(place[0])
+    parts = []
+    for first in range(0, count, rows):
+        own = min(rows, count - first)
+        offset = place[1] + first * row
+        blocks = kernels.module().pack_stored(file, offset, own, width, dtype=matrix.dtype)
+        parts.append(blocks.transpose(0, 2, 1).reshape(-1, width)[:own])
+    return parts
+
+
 def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEFAULT) -> Form:
     """Put a network into the form that is fast on the current device, lazily.
 

@@ -180,7 +180,8 @@ def evaluate(network: Module, path: str, group_bytes: int = GROUP_BYTES) -> Iter
         size = sum(array.nbytes for array in group)
         resources.require_memory(size, f"a part of the weights of {path}")
         try:
-            mx.eval(group)
+            with _keeping_nothing(computed=group_bytes < GROUP_BYTES):
+                mx.eval(group)
         except Exception as exc:
             # What else fails there is of this group too, and no later work's.
             with suppress(Exception):
@@ -188,6 +189,22 @@ def evaluate(network: Module, path: str, group_bytes: int = GROUP_BYTES) -> Iter
             raise failure(exc, path) from exc
         done += size
         yield min(done / total, 1.0)
+
+
+@contextmanager
+def _keeping_nothing(*, computed: bool) -> Iterator[None]:
+    """Let mlx free buffers at once while weights are computed from larger ones, not keep them."""
+    import mlx.core as mx
+
+    if not computed:
+        yield
+        return
+    before = mx.set_cache_limit(0)
+    try:
+        yield
+    finally:
+        mx.set_cache_limit(before)
+        resources.trim()
 
 
 def bytes_to_load(network: Module, forms: int, group_bytes: int = GROUP_BYTES) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cowmlx.accelerate.device import is_quantized
+from cowmlx.accelerate.device import is_quantized, rows_in_parts
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
 from cowmlx.models import ranking
@@ -14,10 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    import mlx.core as mx
     from mlx.nn.layers.base import Module
 
 MODES: dict[int, str] = {getattr(constants, f"QUANTIZE_{name.upper()}"): name for name in FORMATS}
 _BITS_OF_A_FLOAT = 16
+# Bytes of a matrix that is quantized in parts, and of a part; how many there are at most.
+_LARGE, _PART = 8 << 20, 1 << 18
+_MOST_PARTS = 256
 
 
 class Quantizing(NamedTuple):
@@ -110,7 +114,9 @@ def apply(network: Module, config: dict[str, Any], how: Quantizing, path: str) -
             settings[name] = own
         return own
 
+    large = _large(network)
     quantize(network, how.group_size, how.bits, mode=how.mode, class_predicate=parameters)
+    _quantize_in_parts(network, large)
     network.eval()  # new layers are in training mode
     if not is_quantized(network):
         raise Unsupported(
@@ -120,6 +126,41 @@ def apply(network: Module, config: dict[str, Any], how: Quantizing, path: str) -
             value=how.bits,
         )
     config["quantization"] = config["quantization_config"] = settings
+
+
+def _large(network: Module) -> dict[str, list[mx.array]]:
+    """Return the large matrices of a network as parts that are read one by one, by their module."""
+    found = {}
+    for name, module in network.named_modules():
+        weight = module.get("weight")
+        if weight is not None and weight.ndim == 2 and weight.nbytes > _LARGE:
+            parts = rows_in_parts(network, weight, max(_PART, weight.nbytes // _MOST_PARTS))
+            if parts is not None:
+                found[name] = parts
+    return found
+
+
+def _quantize_in_parts(network: Module, large: dict[str, list[mx.array]]) -> None:
+    """Let matrices that are quantized be so part by part: none is there as a whole."""
+    import mlx.core as mx
+
+    for name, module in network.named_modules():
+        if name not in large or "scales" not in module:
+            continue
+        made: Any = module
+        keys = [key for key in ("weight", "scales", "biases") if key in module]
+        whole = [mx.zeros(made[key].shape, made[key].dtype) for key in keys]
+        first = 0
+        for rows in large[name]:
+            end = first + rows.shape[0]
+            columns = mx.quantize(rows, made.group_size, made.bits, mode=made.mode)
+            # One part follows another, as each changes the array in place: parts beside each other
+            # would all be read before the first is quantized.
+            for array, part in zip(whole, columns, strict=True):
+                array[first:end] = part
+            first = end
+        for key, array in zip(keys, whole, strict=True):
+            module[key] = array
 
 
 def apply_to_head(head: Module, network: Module, how: Quantizing) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from ctypes import byref, c_int32
+from pathlib import Path
 
 import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, opened, prompt
@@ -18,6 +19,8 @@ from support.signatures import (
     QUANTIZE_MXFP8,
     QUANTIZE_NVFP4,
 )
+
+from cowmlx.accelerate import kernels
 
 WIDE = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256}
 PLAIN = {"quantize_bits": 4}
@@ -215,3 +218,31 @@ def test_the_folder_is_left_as_it_is(lib, load, original):
         lib.begin(context, START, max_tokens=1)
         assert len(delivered(lib.drain(context))) == 1
     assert json.loads((original / "config.json").read_text()) == before
+
+
+MEMORY = Path("/proc/self/status")
+
+
+def resident(kind):
+    """A size of this process in MB: what is resident, or the most that was."""
+    (line,) = [line for line in MEMORY.read_text().splitlines() if line.startswith(kind)]
+    return int(line.split()[1]) / 1024
+
+
+@pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
+@pytest.mark.skipif(not MEMORY.exists(), reason="there is no /proc/self/status here")
+def test_a_large_matrix_is_never_in_memory_as_a_whole(lib, load, tmp_path):
+    """Its parts are read one by one; results are those of a folder that was quantized."""
+    config = {**WIDE, "vocab_size": 30_000, "tie_word_embeddings": True}
+    settings = {"group_size": 64, "bits": 8}
+    folder = tiny_models.make(tmp_path / "original", "llama", config=config, dtype="float32")
+    whole = 30_000 * 256 * 4 / 2**20
+    load(folder, quantize_bits=8)  # whatever the first load takes
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    model = load(folder, quantize_bits=8)
+    assert resident("VmHWM") - before < whole
+    stored = tiny_models.make(
+        tmp_path / "stored", "llama", config=config, dtype="float32", quantize=settings
+    )
+    assert logits(lib, model) == logits(lib, load(stored))
