@@ -18,7 +18,7 @@ from cowmlx.accelerate.fused.caches import form_of
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.sequence import share
-from cowmlx.generated.constants import ACTIVATIONS_EXACT, ACTIVATIONS_INT8
+from cowmlx.generated.constants import ACTIVATIONS_DEFAULT, ACTIVATIONS_EXACT
 from cowmlx.models.model import Model
 
 pytestmark = pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
@@ -32,12 +32,17 @@ def made(tmp_path_factory: pytest.TempPathFactory, on_cpu: None) -> Callable[...
     """Models, each made once."""
     models: dict[str, Model] = {}
 
-    def get(family: str, quantize: dict[str, Any] | None = None, int8: bool = False) -> Model:
-        key = f"{family} {quantize} {int8}"
+    def get(
+        family: str,
+        quantize: dict[str, Any] | None = None,
+        rounded: bool = False,
+        dtype: str = "float32",
+    ) -> Model:
+        key = f"{family} {quantize} {rounded} {dtype}"
         if key not in models:
             place = tmp_path_factory.mktemp("models") / str(len(models))
-            path = tiny_models.make(place, family, quantize=quantize)
-            activations = ACTIVATIONS_INT8 if int8 else ACTIVATIONS_EXACT
+            path = tiny_models.make(place, family, quantize=quantize, dtype=dtype)
+            activations = ACTIVATIONS_DEFAULT if rounded else ACTIVATIONS_EXACT
             models[key] = load(path, activations=activations)
         return models[key]
 
@@ -59,13 +64,19 @@ def at_once(model: Model) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("quantize", "int8"),
-    [(None, False), (FOUR_BITS, False), (FOUR_BITS, True)],
-    ids=["float32", "4 bits", "4 bits, int8"],
+    "form",
+    [
+        (None, False),
+        (FOUR_BITS, False),
+        (FOUR_BITS, True),
+        (None, True, "bfloat16"),
+        (None, True, "float16"),
+    ],
+    ids=["float32", "4 bits", "4 bits, int8", "bfloat16, rounded", "float16"],
 )
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2"])
-def test_tokens_to_logits(made, family, quantize, int8):
-    model = made(family, quantize, int8)
+def test_tokens_to_logits(made, family, form):
+    model = made(family, *form)
     own, plain = begun(model, PROMPT), begun(model, PROMPT)
     for step in range(6):
         logits = at_once(model).logits(one(step), own)

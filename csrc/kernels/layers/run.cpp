@@ -6,6 +6,10 @@ namespace cowmlx {
 
 namespace {
 
+/* Whether the head rounds activations: as product() does with those of float32, which the last norm
+ * gives, so that logits are the same bits in both ways. */
+bool rounds_head(const Layers& net) { return net.rounded && net.head.group > 0; }
+
 /* What a step computes in. */
 struct Buffers {
   float *queries, *attended;     /* of all rows */
@@ -13,10 +17,10 @@ struct Buffers {
   float *gate, *up, *added;
   float* attention;
   float *low, *lifted; /* of adapters: in their rank, and what is added */
-  Preparing preparing, preparing_low;
+  Preparing preparing, preparing_low, preparing_head;
 
   Buffers(Arena& arena, const Layers& net, const Step& step)
-      : preparing(*step.table), preparing_low(*step.table) {
+      : preparing(*step.table), preparing_low(*step.table), preparing_head(*step.table) {
     const size_t rows = static_cast<size_t>(step.rows) * step.tokens;
     const size_t slab_rows = rows < SLAB_ROWS ? rows : SLAB_ROWS;
     size_t query = 0, out = 0, key = 0, value = 0, inner = 0, scratch = 0;
@@ -59,6 +63,9 @@ struct Buffers {
                       static_cast<int>(rows), net.rounded);
     preparing_low.reserve(arena, lows.data(), static_cast<int>(lows.size()), static_cast<int>(rows),
                           false);
+    const Matrix* head = &net.head;
+    if (step.logits)
+      preparing_head.reserve(arena, &head, 1, static_cast<int>(rows), rounds_head(net));
   }
 };
 
@@ -105,7 +112,10 @@ class Pass {
     for (int s = 0; s < slab_count(rows_); s++) {
       const Slab part = slab(rows_, s);
       const Product product{&net_.head, step_.logits + int64_t{part.begin} * width, width};
-      multiply(part, product, {x(part.begin), net_.width});
+      const RowsOf rows{x(part.begin), net_.width};
+      b_.preparing_head.prepare(part, &product, 1, rows, rounds_head(net_), NOTHING);
+      b_.preparing_head.multiply(part, &product, 1, false, NOTHING);
+      add_low(part, product, rows);
     }
   }
 
