@@ -25,6 +25,7 @@ _LAYER_KEYS = (
     "n_layers",
     "n_layer",
     "num_layers",
+    "num_kv_reuse_layers",
     "num_blocks",
     "num_experts",
 )

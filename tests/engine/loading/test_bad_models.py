@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from driver import greedy, prompt
+from support import tiny_models
 from support.library import StatusError
 from support.signatures import EFORMAT, EINVAL, ENOENT, EUNSUPPORTED
 
@@ -403,3 +404,13 @@ def test_a_process_with_too_many_open_files(lib, folder):
         for fd in spare:
             os.close(fd)
     lib.free_model(lib.load(path))
+
+
+def test_layers_without_keys_are_counted_before_they_are_made(lib, tmp_path):
+    folder = tiny_models.make(tmp_path / "model", "afm7")
+    config = json.loads((folder / "config.json").read_text())
+    config["num_kv_reuse_layers"] = 2**31 - 1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(StatusError, match="num_kv_reuse_layers is 2147483647, not within") as error:
+        lib.load(folder)
+    assert error.value.status == EFORMAT
