@@ -4,11 +4,19 @@
 
 #include "vectors.h"
 
+/* Numbers of two vectors, by their places; GCC before 12 has no __builtin_shufflevector. */
+#ifdef __clang__
+#define COWMLX_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define COWMLX_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
+#endif
+
 namespace cowmlx::ISA {
 
 /* Rows beside each other, four by four numbers. */
 COWMLX_KERNEL void beside_rows(const float* const* rows, int n, int pitch, float* out) {
   using Four [[gnu::vector_size(16)]] = float;
+  using Places [[gnu::vector_size(16), maybe_unused]] = int;
   const auto four = [](const float* p) {
     Four v;
     memcpy(&v, p, sizeof v);
@@ -18,14 +26,13 @@ COWMLX_KERNEL void beside_rows(const float* const* rows, int n, int pitch, float
   for (; k + 4 <= n; k += 4) {
     const Four a = four(rows[0] + k), b = four(rows[1] + k);
     const Four c = four(rows[2] + k), d = four(rows[3] + k);
-    const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5);
-    const Four bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
-    const Four ac2 = __builtin_shufflevector(a, c, 2, 6, 3, 7);
-    const Four bd2 = __builtin_shufflevector(b, d, 2, 6, 3, 7);
-    const Four columns[4] = {__builtin_shufflevector(ac, bd, 0, 4, 1, 5),
-                             __builtin_shufflevector(ac, bd, 2, 6, 3, 7),
-                             __builtin_shufflevector(ac2, bd2, 0, 4, 1, 5),
-                             __builtin_shufflevector(ac2, bd2, 2, 6, 3, 7)};
+    const Four ac = COWMLX_SHUFFLE(a, c, 0, 4, 1, 5);
+    const Four bd = COWMLX_SHUFFLE(b, d, 0, 4, 1, 5);
+    const Four ac2 = COWMLX_SHUFFLE(a, c, 2, 6, 3, 7);
+    const Four bd2 = COWMLX_SHUFFLE(b, d, 2, 6, 3, 7);
+    const Four columns[4] = {COWMLX_SHUFFLE(ac, bd, 0, 4, 1, 5), COWMLX_SHUFFLE(ac, bd, 2, 6, 3, 7),
+                             COWMLX_SHUFFLE(ac2, bd2, 0, 4, 1, 5),
+                             COWMLX_SHUFFLE(ac2, bd2, 2, 6, 3, 7)};
     for (const Four& column : columns) {
       memcpy(out, &column, sizeof column);
       out += pitch;
@@ -62,3 +69,5 @@ COWMLX_KERNEL void by_channels(const float* const* taps, const float* weight, in
 }
 
 }  // namespace cowmlx::ISA
+
+#undef COWMLX_SHUFFLE
