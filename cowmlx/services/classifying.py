@@ -34,7 +34,7 @@ def classify_steps(
     Raises:
         InvalidArgument, ContextFull: of the text.
     """
-    ids = yield from text_tokens(model, "text", text, params)
+    ids = yield from text_tokens(model, "text", text, params, "give a shorter one")
     network: Any = model.network
     names = model.labels or []
     multiple = bool(getattr(getattr(network, "labels", None), "multiple", False))

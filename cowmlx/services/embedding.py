@@ -268,9 +268,20 @@ def require_known(model: Model, named: str, ids: list[int]) -> None:
 
 
 def text_tokens(
-    model: Model, named: str, text: str, params: EmbeddingParams
+    model: Model,
+    named: str,
+    text: str,
+    params: EmbeddingParams,
+    advice: str = "max_tokens cuts texts",
 ) -> Generator[None, None, list[int]]:
     """Return the tokens of a text, whose special tokens are plain text.
+
+    Args:
+        model: whose tokenizer is used.
+        named: the text in messages.
+        text: any text.
+        params: how it is tokenized.
+        advice: of the message for a text that is too long.
 
     Raises:
         InvalidArgument: it has none, or one that the network does not know.
@@ -302,8 +313,7 @@ def text_tokens(
     if len(ids) > params.most:
         bound = "context length" if params.most == model.context_length else "max_seq_length"
         raise ContextFull(
-            f"{named} has {len(ids)} tokens, but the model's {bound} is {params.most}; "
-            "max_tokens cuts texts",
+            f"{named} has {len(ids)} tokens, but the model's {bound} is {params.most}; {advice}",
             argument=named,
             needed=len(ids),
             available=params.most,

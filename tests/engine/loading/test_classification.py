@@ -128,7 +128,7 @@ def test_what_a_head_cannot_do_is_refused(lib, classifier, tiny):
     refused(EINVAL, "instruction pair", lambda: lib.rank(model, "ba", ["be"], instruction="a"))
     refused(EINVAL, "yes head", lambda: lib.rank(model, "ba", ["be"], yes="a"))
     long = written(TEXTS[-1]) + " ba" * 3
-    refused(ECONTEXT, "text 43 40", lambda: lib.classify(model, long))
+    refused(ECONTEXT, "text 43 40 shorter", lambda: lib.classify(model, long))
     refused(ECONTEXT, "documents[0]", lambda: lib.rank(model, "ba", [long]))
     cut = lib.rank(model, "ba", [long], truncate=True)
     assert np.isfinite(cut).all()
