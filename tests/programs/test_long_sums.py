@@ -53,6 +53,18 @@ def test_long_reductions_are_those_of_float64(name):
         np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=2e-6)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "logcumsumexp"])
+def test_long_scans_of_16_bits_are_those_of_float32(name, dtype):
+    """Rounded after each step, as in mlx, a sum of ones in bfloat16 stays at 256."""
+    array = mx.full((3, 4000), 1.01 if name == "cumprod" else 1).astype(getattr(mx, dtype))
+    found = computed(name, array, axis=1)
+    assert found.dtype == array.dtype
+    wanted = computed(name, array.astype(mx.float32), axis=1).astype(array.dtype)
+    assert mx.array_equal(found, wanted)
+    assert found[0, 300].item() > found[0, 255].item()
+
+
 def test_a_mean_of_float16_does_not_overflow_on_its_way():
     assert computed("mean", mx.full((8192,), 10, mx.float16)).item() == 10
     assert computed("var", mx.array([-400.0, 400.0], mx.float16)).item() == np.inf

@@ -110,7 +110,7 @@ def slices(a, start, stop, strides=None, axes=None):
 
 def window(a, starts, shape, axes):
     starts = np.asarray(starts).reshape(-1)
-    axes = range(len(starts)) if axes is None else axes
+    axes = range(len(starts)) if axes is None else [axis % a.ndim for axis in axes]
     begin = dict(zip(axes, starts.tolist(), strict=True))
     return tuple(slice(begin.get(at, 0), begin.get(at, 0) + shape[at]) for at in range(a.ndim))
 

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, count
 from cowmlx.programs.operations import elementary, rules, sums
+from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.making import Result, example, moving, row, same, truth
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import DTYPES, inexact, mlx_dtype, name_of
@@ -418,6 +419,7 @@ SCANS = (
         "cumsum",
         summary="The sums of all elements up to each.",
         formula="out[i] = a[0] + … + a[i]",
+        function=in_float32(mx.cumsum),
         result=lambda dtype: "int32" if dtype == "bool" else dtype,
         aliases="cumulative_sum",
     ),
@@ -425,7 +427,7 @@ SCANS = (
         "cumprod",
         summary="The products of all elements up to each.",
         formula="out[i] = a[0] … a[i]",
-        function=_cumprod,
+        function=in_float32(_cumprod),
         aliases="cumulative_prod cumulative_product",
     ),
     _scan(
@@ -448,7 +450,7 @@ SCANS = (
         "logcumsumexp",
         summary="The logarithms of the sums of exponentials up to each element.",
         formula="out[i] = ln(e^a[0] + … + e^a[i])",
-        function=elementary.logcumsumexp,
+        function=in_float32(elementary.logcumsumexp),
         accepted=rules.REAL,
         result=inexact,
     ),
