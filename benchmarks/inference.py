@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
 
 from benchmarks.support.cases import Row, benchmark, median_ratio
-from benchmarks.support.hosts import Peer, take_turns
+from benchmarks.support.hosts import PEERS, Peer, has, take_turns
 from benchmarks.support.paths import HOSTS
 
-PEERS = os.environ.get("COWMLX_TORCH", "/usr/bin/python3")
 NETWORKS = {  # rows, and runs of a block
     "mlp": {1: 400, 32: 200},
     "convolutions": {1: 400, 32: 40},
@@ -36,7 +33,7 @@ def inference(large: bool) -> list[Row]:
     faster.
     """
     sides = dict.fromkeys(("library", "onnx", "mlx"), sys.executable)
-    sides |= {side: PEERS for side in ("torch", "onnxruntime") if _has(side)}
+    sides |= {side: PEERS for side in ("torch", "onnxruntime") if has(f"{side}, onnx, numpy")}
     with ExitStack() as stack:
         hosts = {
             side: stack.enter_context(Peer([python, HOSTS / "inference.py", side]))
@@ -47,14 +44,6 @@ def inference(large: bool) -> list[Row]:
             for network, counts in NETWORKS.items()
             for rows, runs in counts.items()
         ]
-
-
-def _has(package: str) -> bool:
-    try:
-        command = [PEERS, "-c", f"import {package}, onnx, numpy"]
-        return not subprocess.run(command, check=False, capture_output=True).returncode
-    except OSError:
-        return False
 
 
 def _row(hosts: dict[str, Peer], network: str, rows: int, runs: int) -> Row:

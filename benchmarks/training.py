@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,11 +13,9 @@ from subprocess import DEVNULL
 from tempfile import TemporaryDirectory
 
 from benchmarks.support.cases import Row, benchmark, compared, median_ratio
-from benchmarks.support.hosts import Peer, compile_host, python_host, take_turns
+from benchmarks.support.hosts import PEERS, Peer, compile_host, has, python_host, take_turns
 from benchmarks.support.models import models, random_model, random_prompt
 from benchmarks.support.paths import HOSTS
-
-TORCH = os.environ.get("COWMLX_TORCH", "/usr/bin/python3")
 
 
 @benchmark
@@ -34,8 +30,8 @@ def networks(large: bool) -> list[Row]:
     """
     steps = {"mlp": 200, "convolutions": 20}
     pythons = {"library": sys.executable, "mlx": sys.executable}
-    if _has_torch():
-        pythons["torch"] = TORCH
+    if has("torch, numpy"):
+        pythons["torch"] = PEERS
     with ExitStack() as stack:
         hosts = {
             side: stack.enter_context(Peer([python, HOSTS / "networks.py", side]))
@@ -46,14 +42,6 @@ def networks(large: bool) -> list[Row]:
             for network, count in steps.items()
             for what in ("gradient", "train")
         ]
-
-
-def _has_torch() -> bool:
-    try:
-        command = [TORCH, "-c", "import torch, numpy"]
-        return not subprocess.run(command, check=False, capture_output=True).returncode
-    except OSError:
-        return False
 
 
 def _network(hosts: dict[str, Peer], what: str, network: str, steps: int) -> Row:

@@ -20,6 +20,18 @@ from benchmarks.support.paths import BUILD, HOSTS, INCLUDE, LIBRARY
 
 T = TypeVar("T")
 
+PEERS = os.environ.get("COWMLX_TORCH", "/usr/bin/python3")
+"""The Python that has PyTorch and onnxruntime."""
+
+
+def has(packages: str) -> bool:
+    """Whether the peers' Python has packages, named as in an import."""
+    try:
+        command = [PEERS, "-c", f"import {packages}"]
+        return not subprocess.run(command, check=False, capture_output=True).returncode
+    except OSError:
+        return False
+
 
 def compile_host(name: str, library: Path = LIBRARY) -> Path:
     """Compile ``hosts/<name>.c`` against a library and return the program."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from cowmlx.vision.turns import Turns
 
 
-class TowerLayer(Module):
+class TowerLayer(Module, ABC):
     """Adds attention, then an MLP, to its input. Subclasses have the norms and the matrices.
 
     Args:
@@ -29,17 +31,17 @@ class TowerLayer(Module):
         self.attend = Attend((dims // heads) ** -0.5)
         self._mlp_work = mlp_work
 
+    @abstractmethod
     def projections(self, x: mx.array) -> list[mx.array]:
         """Return the queries, keys and values of patches, (N, D) each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def output(self, x: mx.array) -> mx.array:
         """Return the output projection of attended values (N, D)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def mlp(self, x: mx.array) -> mx.array:
         """Return the MLP's result (N, D) for patches."""
-        raise NotImplementedError
 
     def steps(
         self,

@@ -85,7 +85,7 @@ def _drawn(
 def _unit(shape: Sequence[int], key: mx.array) -> mx.array:
     """Return float64 numbers evenly between 0 and 1: odd multiples of 2^-53, so neither end."""
     pairs = _bits(key, math.prod(shape)).astype(mx.uint64)
-    # Not with <<, >> and |: rows of mlx's own are wrong where one of the two is the same for all.
+    # Not with <<, >> and |: mlx 0.32.4 loses rows where only one operand is vectorized.
     bits = pairs[:, 0] * mx.array(2**20, mx.uint64) + pairs[:, 1] // mx.array(2**12, mx.uint64)
     return ((bits.astype(mx.float64) + 0.5) * 2.0**-52).reshape(shape)
 
@@ -198,7 +198,7 @@ def _integers_array(*arrays: Any, **attributes: Any) -> mx.array:
     low, high = attributes["low"], attributes["high"]
     shape, dtype = attributes["shape"], mlx_dtype(attributes["dtype"])
     pairs = _bits(arrays[0], math.prod(shape)).astype(mx.uint64)
-    # As in _unit, not with << and |.
+    # Not with << and |, as in _unit.
     bits = pairs[:, 0] * mx.array(2**32, mx.uint64) + pairs[:, 1]
     sampled = bits % _wide(high - low)
     return (sampled + _wide(low % 2**64)).astype(dtype).reshape(shape)

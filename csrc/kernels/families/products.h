@@ -141,7 +141,7 @@ static inline float scale_at(const Matrix& matrix, const void* scales, int64_t a
   }
 }
 
-/* What an integer of a quantized format stands for. */
+/* The number that an integer of a quantized format encodes. */
 static inline float decoded(const Matrix& matrix, uint32_t code, float scale, float bias) {
   switch (matrix.format) {
 #define DECODE(NAME, MODE, BITS, GROUP, CODE, ...) \

@@ -12,8 +12,8 @@ namespace cowmlx::ISA {
 template <int M>
 constexpr int WIDTH = M == 1 ? 1 : 4;
 
-/* What a tile of M rows asks for before it is needed: bytes of weights of all blocks beside each
- * other; one row also groups of their scales. Farther ahead, an AMD EPYC (Zen 4) forgets some of it
+/* How far ahead a tile of M rows prefetches: bytes of the weights of all blocks beside each other,
+ * and for one row groups of their scales. Farther ahead, an AMD EPYC (Zen 4) forgets some of it
  * again for one row: of 4 bits, 16 lines of each of four blocks gave 33 GB/s and 6 gave 47. Several
  * rows compute for longer, and no processor knows by itself what stands behind the next page: 17
  * rows of float32 on an AMD EPYC (Zen 5) had 56 G/s without, 77 with 3 KB, 107 with this. */

@@ -15,7 +15,7 @@ class Shelf {
  public:
   using Key = std::array<int64_t, 3 + 2 * (AXES + 2)>;
 
-  /* What is kept of a weight; where nothing is, what the caller's task is to fill. */
+  /* The packed weight that is kept, and false; or a new one for the caller to fill, and true. */
   std::pair<std::shared_ptr<PackedWeight>, bool> find(const mx::array& weight, const Key& key,
                                                       int64_t numbers) {
     const std::lock_guard<std::mutex> held(lock_);

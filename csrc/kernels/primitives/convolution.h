@@ -26,7 +26,7 @@ constexpr int CHUNK = 1 << 15;        /* products of a chunk of channels: some Â
 
 using Three = std::array<int, AXES>;
 
-/* What of a convolution is no array. */
+/* Sizes and options of a convolution. */
 struct ConvolutionShape {
   int images, channels, outputs, groups;
   Three in, out, kernel, stride, before, after, dilation, spread; /* before, after: zeros */
@@ -54,7 +54,7 @@ struct ConvolutionShape {
   }
 };
 
-/* Where a result is. */
+/* The image and the position of a result. */
 struct ResultPlace {
   int image;
   Three at;
@@ -268,7 +268,7 @@ struct ConvolutionJob {
   }
 };
 
-/* How the results are shared. */
+/* How results are divided among threads. */
 struct ConvolutionCut {
   int tile, tiles;
   bool together;

@@ -89,8 +89,8 @@ class WithGradient : public Operation {
 /* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */
 Activation activation_of(const std::string& name);
 
-/* A convolution that adds numbers of its outputs, its last input then, or that gives 0 for what is
- * below; null for what is no convolution, or does that or more already. */
+/* The same convolution with a bias, which becomes its last input, or with a relu. Null if the
+ * primitive is no convolution, has that already, or has a relu, which comes last. */
 std::shared_ptr<mx::Primitive> with_bias(mx::Primitive& primitive);
 std::shared_ptr<mx::Primitive> with_relu(mx::Primitive& primitive);
 

@@ -129,7 +129,7 @@ class Recording {
     steps_.push_back(std::move(step));
   }
 
-  /* Let convolutions do what alone is done with their results. */
+  /* Merge a bias or a relu into a convolution whose result nothing else reads. */
   void merge() {
     std::vector<uint32_t> users(count_);
     std::vector<Step*> makers(count_);
@@ -169,7 +169,7 @@ class Recording {
     std::erase_if(steps_, [](const Step& step) { return step.primitive == nullptr; });
   }
 
-  /* Make a step do what a convolution does, too, whose result is one of its two inputs. */
+  /* Merge a convolution into the step that reads its result as one of two inputs. */
   bool merge_into(const Step& made, Step& step, const Step* other, uint32_t place) {
     uint32_t spread = place; /* what is broadcast to the result's shape */
     if (other != nullptr) {
