@@ -36,7 +36,7 @@ cdef list to_list(const number* items, size_t count):
     comprehensions of Cython 3.3 release an item twice.
     """
     cdef size_t i
-    cdef list made = [None] * count
+    cdef list made = [None] * <Py_ssize_t> count
     for i in range(count):
         made[i] = items[i]
     return made
@@ -69,7 +69,7 @@ cdef list to_strings(const char* const* items, size_t count, str name, str count
             raise InvalidArgument(
                 f"{name}[{i}] is NULL", reason="null_argument", argument=f"{name}[{i}]"
             )
-    cdef list made = [None] * count
+    cdef list made = [None] * <Py_ssize_t> count
     for i in range(count):
         made[i] = to_string(items[i], f"{name}[{i}]")
     return made
