@@ -104,10 +104,6 @@ class Lanes:
         if lane is not None and lane.spoiled is None and context.generation is not None:
             lane.spoiled = context.generation.error
 
-    def lane_of(self, context: Context) -> Lane | None:
-        """Return the lane of a context; None for an idle one."""
-        return self._of.get(context)
-
 
 def _kind(model: Model) -> type[Lane]:
     """Return the kind of lanes that a model has."""

@@ -17,7 +17,7 @@ from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.pan_and_scan import STEP, PanAndScan
 from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.siglip import Siglip, SiglipOptions
-from cowmlx.vision.towers import siglip_places, vision_options
+from cowmlx.vision.towers import TowerWithProjector, siglip_places, vision_options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,16 +62,10 @@ class Projector(Module):
         return normed @ self.mm_input_projection_weight
 
 
-class TowerWithProjector(Module):
-    """The tower and its projector."""
-
-    def __init__(self, options: SiglipOptions, dims: int, side: int) -> None:
-        super().__init__()
-        self.tower = Siglip(options)
-        self.projector = Projector(options, dims, side)
+_Tower = TowerWithProjector[Siglip, Projector]
 
 
-class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
+class Gemma3ImageEncoder(ImageEncoder[_Tower]):
     """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
     both_ways = True
@@ -149,8 +143,9 @@ class Gemma3ImageEncoder(ImageEncoder[TowerWithProjector]):
             self._counts[crops] = len(text) + (crops + 1) * (self._side**2 - 1)
         return self._counts[crops]
 
-    def _new_tower(self) -> TowerWithProjector:
-        return TowerWithProjector(self._options, self._dims, self._side)
+    def _new_tower(self) -> _Tower:
+        own = self._options
+        return TowerWithProjector(Siglip(own), Projector(own, self._dims, self._side))
 
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""

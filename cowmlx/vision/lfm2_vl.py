@@ -22,6 +22,7 @@ from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
 from cowmlx.vision.resampling import resize_steps, smoothed
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import (
+    TowerWithProjector,
     activation,
     is_rate,
     is_size,
@@ -90,16 +91,10 @@ class Projector(Module):
         return self.linear_2(self.activation(self.linear_1(normed)))
 
 
-class TowerWithProjector(Module):
-    """The tower and its projector."""
-
-    def __init__(self, tower: SiglipOptions, projector: _Joining) -> None:
-        super().__init__()
-        self.tower = Siglip(tower)
-        self.projector = Projector(tower.dims, projector)
+_Tower = TowerWithProjector[Siglip, Projector]
 
 
-class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
+class Lfm2VlImageEncoder(ImageEncoder[_Tower]):
     """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
     places = _PLACES
@@ -171,8 +166,9 @@ class Lfm2VlImageEncoder(ImageEncoder[TowerWithProjector]):
         around = 3 if tiles else 2
         return {"tokens": tiles + max(own.most, own.least) + around, "width": side, "height": side}
 
-    def _new_tower(self) -> TowerWithProjector:
-        return TowerWithProjector(self._options, self._joining)
+    def _new_tower(self) -> _Tower:
+        own = self._options
+        return TowerWithProjector(Siglip(own), Projector(own.dims, self._joining))
 
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""

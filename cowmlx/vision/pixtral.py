@@ -22,6 +22,7 @@ from cowmlx.vision.pixtral_tower import Pixtral, PixtralOptions
 from cowmlx.vision.preprocessing import Preprocessing, patches_of
 from cowmlx.vision.resampling import BICUBIC
 from cowmlx.vision.towers import (
+    TowerWithProjector,
     activation,
     is_rate,
     is_size,
@@ -114,16 +115,10 @@ class Projector(Module):
         return self.linear_2(self.activation(self.linear_1(hidden)))
 
 
-class TowerWithProjector(Module):
-    """The tower and its projector."""
-
-    def __init__(self, tower: PixtralOptions, projector: _Projecting) -> None:
-        super().__init__()
-        self.tower = Pixtral(tower)
-        self.projector = Projector(tower.dims, projector)
+_Tower = TowerWithProjector[Pixtral, Projector]
 
 
-class PixtralImageEncoder(ImageEncoder[TowerWithProjector]):
+class PixtralImageEncoder(ImageEncoder[_Tower]):
     """See :class:`cowmlx.vision.encoder.ImageEncoder`."""
 
     places = _PLACES
@@ -183,8 +178,9 @@ class PixtralImageEncoder(ImageEncoder[TowerWithProjector]):
         high, wide = (math.ceil(side / self._block) * self._block for side in self._largest)
         return {"tokens": self.tokens(wide, high), "width": wide, "height": high}
 
-    def _new_tower(self) -> TowerWithProjector:
-        return TowerWithProjector(self._options, self._projecting)
+    def _new_tower(self) -> _Tower:
+        own = self._options
+        return TowerWithProjector(Pixtral(own), Projector(own.dims, self._projecting))
 
     def steps(self, pixels: Pixels) -> Generator[None, None, mx.array]:
         """Return the rows of an image."""

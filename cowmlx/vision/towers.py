@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import mlx.core as mx
+from mlx.nn.layers.base import Module
 
 from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import Unsupported
@@ -16,14 +19,23 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeGuard
 
-    from mlx.nn.layers.base import Module
-
 MOST_LAYERS = 1 << 8
 """Of a tower: they are made in one turn."""
 MOST_SIZE = 1 << 16
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
 _GROUP_BYTES = 1 << 23  # of weights that are read in a turn
 _CONV_AXES = (4, 5)  # of images; of frames of images
+
+TowerT = TypeVar("TowerT", bound=Module)
+ProjectorT = TypeVar("ProjectorT", bound=Module)
+
+
+class TowerWithProjector(Module, Generic[TowerT, ProjectorT]):
+    """A tower, and what maps its hidden states to rows of the text's network."""
+
+    def __init__(self, tower: TowerT, projector: ProjectorT) -> None:
+        super().__init__()
+        self.tower, self.projector = tower, projector
 
 
 def vision_options(

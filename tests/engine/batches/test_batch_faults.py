@@ -221,7 +221,7 @@ def test_a_step_of_a_batch_that_fails_ends_those_who_took_it(
         pass  # all run ahead as far as they may
     readers = contexts[1:]
     more, _ = read(engine, readers, 4)
-    own = engine.runtime.lanes.lane_of(engine.contexts.get(contexts[0]))
+    own = engine.runtime.lanes._of[engine.contexts.get(contexts[0])]
     broken = failing_after(1, None, error)
     with monkeypatch.context() as patch:
         if where == "network":
@@ -290,7 +290,7 @@ def test_a_lane_ends_with_its_contexts(engine, model):
     for number, context in enumerate(contexts):
         begin(engine, context, number)
     read(engine, contexts, 3)
-    own = engine.runtime.lanes.lane_of(engine.contexts.get(contexts[0]))
+    own = engine.runtime.lanes._of[engine.contexts.get(contexts[0])]
     for context in contexts:
         engine.context_free(context)
     assert (own.contexts, own._batch.rows.all, own._batch.arrays) == ([], [], [])
