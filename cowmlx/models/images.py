@@ -8,7 +8,7 @@ get a negative int32 for it.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from itertools import accumulate
 from weakref import ref
@@ -246,15 +246,35 @@ class ImageStore:
         known = self._by_key.get((key, count))
         image = None if known is None else known()
         if image is None:
-            if self._next + count > 1 << 31:
-                raise OutOfMemory("this model has seen too many images; load it again")
-            image = Image(self.encoder, key, -self._next, count, grid)
             self._forget_dead()
-            self._begins.append(self._next)
-            self._known.append(ref(image))
-            self._by_key[key, count] = self._known[-1]
-            self._next += count
+            first = self._free_ids(count)
+            image = Image(self.encoder, key, -first, count, grid)
+            at = bisect_left(self._begins, first)
+            self._begins.insert(at, first)
+            self._known.insert(at, ref(image))
+            self._by_key[key, count] = self._known[at]
+            self._next = first + count
         return image
+
+    def _free_ids(self, count: int) -> int:
+        """Return the first of ids in a row, without their signs, that no image has.
+
+        They follow those given last; behind the last ids the first ones are given again.
+
+        Raises:
+            OutOfMemory: images have them all.
+        """
+        for first in (self._next, -HOST_IDS[-1]):
+            while first + count <= -HOST_IDS[0]:
+                at = bisect_left(self._begins, first)
+                if at == len(self._begins) or first + count <= self._begins[at]:
+                    return first
+                image = self._known[at]()
+                if image is None:
+                    del self._begins[at], self._known[at]
+                else:
+                    first = self._begins[at] + image.count
+        raise OutOfMemory("the images of this model's prompts have all ids; free contexts")
 
     def keep(self, images: list[Image]) -> None:
         """Note that a prompt has images, and give up others that were not used for longest."""
@@ -313,13 +333,13 @@ def images_of(
         return NoImages(error)
 
 
-def positions_of(image: Image, table: TokenTable) -> list[ImagePosition]:
-    """Return the ids of an image's positions."""
+def positions_of(image: Image, table: TokenTable, count: int | None = None) -> list[ImagePosition]:
+    """Return the ids of an image's positions, or of the first ``count``."""
     placed = PlacedImage(image, table)
     key = f"{image.count} {image.key}".encode()
     return [
         ImagePosition.of(placed, at, key + at.to_bytes(8))  # type: ignore[arg-type,misc]
-        for at in range(image.count)
+        for at in range(image.count if count is None else count)
     ]
 
 
@@ -410,7 +430,10 @@ def saved_images(tokens: list[int]) -> list[tuple[int, int, str]]:
 def with_saved_images(
     tokens: list[int], saved: list[Any], store: ImageStore, table: TokenTable
 ) -> list[int] | None:
-    """Return tokens of a file with the images that it names; None if these do not fit."""
+    """Return tokens of a file with the images that it names; None if these do not fit.
+
+    Of the last one the end may be missing: a prompt was cancelled there.
+    """
     made = list(tokens)
     for entry in saved:
         if not isinstance(entry, list) or len(entry) != 3:
@@ -418,10 +441,13 @@ def with_saved_images(
         at, count, key = entry
         if type(at) is not int or type(count) is not int or not isinstance(key, str):
             return None
-        image = store.image_of_hash(key, count)
-        if image is None or at < 0 or made[at : at + count] != [-1] * count:
+        there = min(count, len(made) - at)
+        if at < 0 or there < 1 or made[at : at + there] != [-1] * there:
             return None
-        made[at : at + count] = positions_of(image, table)
+        image = store.image_of_hash(key, count)
+        if image is None:
+            return None
+        made[at : at + there] = positions_of(image, table, there)
     return (
         None if any(token < 0 and not isinstance(token, ImagePosition) for token in made) else made
     )

@@ -82,7 +82,7 @@ def test_media_tokens_are_those_of_a_prompt(lib, seer, media, calf, recorded):
 def test_equal_pixels_have_equal_ids_and_others_do_not(lib, seer, media, recorded):
     one, other = recorded["first"], recorded["first"].copy()
     other[0, 0, 0] ^= 1
-    tokens = lib.chat_prompt(seer, said(media(one), media(other), media(one)))
+    tokens = lib.chat_prompt(seer, said(media(one), "b", media(other), "b", media(one)))
     first, second, third = images_of(tokens)
     assert first == third
     assert not set(first) & set(second)
@@ -349,6 +349,30 @@ def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, m
     assert "images" in message
     for model in (first, second, other):
         lib.free_model(model)
+
+
+def test_a_context_cancelled_inside_an_image_is_saved(
+    lib, tmp_path, folder, open_context, media, recorded
+):
+    config = json.loads((folder / "config.json").read_text())
+    config.get("text_config", config)["max_position_embeddings"] = 4096
+    (folder / "config.json").write_text(json.dumps(config))
+    model = lib.load(folder)
+    image = images_of(lib.chat_prompt(model, said(media(recorded["first"]), "a")))[0]
+    # No power of two is 3 and whole images, so a chunk ends inside one.
+    tokens = [5, 6, 7, *image * (2100 // len(image)), 8]
+    context, loaded = (open_context(model, share_prefix=False) for _ in range(2))
+    refused(ECANCELED, lib.begin, context, tokens, prompt_progress=lambda done, total: not done)
+    held = lib.tokens(context)
+    assert held == tokens[: len(held)]
+    lib.save(context, tmp_path / "file")
+    lib.restore(loaded, tmp_path / "file")
+    assert lib.tokens(loaded) == held
+    found = begun(lib, loaded, tokens)
+    assert lib.info(loaded)["reused"] == min(len(held), len(tokens) - 1)
+    fresh = open_context(model, share_prefix=False)
+    np.testing.assert_allclose(found, begun(lib, fresh, tokens), rtol=1e-3, atol=1e-3)
+    lib.free_model(model)
 
 
 def test_quantized_weights_see_what_they_are(lib, tmp_path, folder, open_context, recorded, media):
