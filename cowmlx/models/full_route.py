@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import weights
 from cowmlx.folders.config import invalid_config
+from cowmlx.models import config_bounds
 from cowmlx.text import tokenizer_bounds
 
 TYPE_CHECKING = False
@@ -65,7 +66,7 @@ def load_network(
             )
     with _contained():
         utils = _import("utils")
-        with weights.loading(path):
+        with weights.loading(path), config_bounds.bounded_modules():
             network, loaded = utils.load_model(
                 pathlib.Path(path), lazy=True, strict=True, trust_remote_code=trust_remote_code
             )

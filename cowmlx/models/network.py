@@ -8,7 +8,7 @@ import typing
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import quantization, weights
 from cowmlx.folders.config import invalid_config, mismatch
-from cowmlx.models import ranking
+from cowmlx.models import config_bounds, ranking
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
     from mlx.nn.layers.base import Module
-
-# More than any model has; an absurd number in a config would build layers without end.
-_MAX_LAYERS = 4096
-_LAYER_KEYS = (
-    "num_hidden_layers",
-    "n_layers",
-    "n_layer",
-    "num_layers",
-    "num_kv_reuse_layers",
-    "num_blocks",
-    "num_experts",
-)
-
 
 _WINDOW = "sliding_window"
 _LONGEST_WINDOW = 2**30  # tokens: mlx-lm adds it to positions, in int32, without a check
@@ -57,8 +44,6 @@ def build(
     from cowmlx.models import mtp  # late: it needs mlx
 
     module = architectures.load(architecture)
-    for part in (config, config.get("text_config")):
-        check_sizes(part)
     if architecture not in architectures.SELF_CHECKED:
         check_numbers(config, module.ModelArgs)
     labelled = ranking.is_classifier(config) and architecture not in architectures.ENCODERS
@@ -66,7 +51,8 @@ def build(
         made_of = ranking.without_token_head(config, arrays) if labelled else config
         _sign(module.ModelArgs)
         arguments = module.ModelArgs.from_dict(made_of)
-        network: Module = module.Model(arguments)
+        with config_bounds.bounded_modules():
+            network: Module = module.Model(arguments)
         _check_vocabulary(network, config)
         _check_layer_tables(network)
         # Initial values, never computed, have split mlx's key again and again.
@@ -108,7 +94,7 @@ def _check_vocabulary(network: Any, config: dict[str, Any]) -> None:
     needed, size = int(forbidden.max().item()) + 1, config.get("vocab_size")
     if not isinstance(size, int) or size < needed:
         raise invalid_config(
-            f"vocab_size is {size}, less than the {needed} tokens that a "
+            f"vocab_size is {size}, not at least {needed}, the tokens that a "
             f"{config['model_type']} model has",
             key="vocab_size",
             value=size,
@@ -132,7 +118,7 @@ def _check_layer_tables(network: Module) -> None:
         rows, needed = table.weight.shape[0], own.weight.shape[0]
         if rows < needed and not hasattr(modules[path.rpartition(".")[0]], _MASKED):
             raise invalid_config(
-                f"{_MASKED} is {rows}, less than the {needed} tokens of vocab_size",
+                f"{_MASKED} is {rows}, not at least {needed}, the tokens of vocab_size",
                 key=_MASKED,
                 value=rows,
                 accepted=f"at least {needed}",
@@ -280,25 +266,6 @@ def _key_of_window(config: dict[str, Any], size: int) -> str:
     return _WINDOW
 
 
-def check_sizes(config: object) -> None:
-    """Refuse numbers of layers that no model has.
-
-    Raises:
-        BadFormat: the message names the key.
-    """
-    if not isinstance(config, dict):
-        return
-    for key in _LAYER_KEYS:
-        value = config.get(key)
-        if isinstance(value, int) and not 0 <= value <= _MAX_LAYERS:
-            raise invalid_config(
-                f"{key} is {value}, not within 0 to {_MAX_LAYERS}",
-                key=key,
-                value=value,
-                accepted=f"0 to {_MAX_LAYERS}",
-            )
-
-
 def unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> BadFormat:
     """Return the error of a config that an architecture, whose arguments these are, cannot use."""
     why = _why_unusable(config, arguments, exc)
@@ -322,13 +289,17 @@ def _why_unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str
     odd = odd_value(config, arguments)
     if odd:
         return f"config.json: {odd}, as {architecture} needs"
-    reason = str(exc).partition("\n")[0]
-    return f"config.json does not describe a {architecture} model ({type(exc).__name__}: {reason})"
+    reason = ": ".join(filter(None, (type(exc).__name__, str(exc).partition("\n")[0])))
+    suspects = " and ".join(_suspects(config, arguments, ""))
+    told = f"; {suspects}" if suspects else ""
+    return f"config.json does not describe a {architecture} model ({reason}){told}"
 
 
 LARGEST = 3.4e38  # of float32, in which mlx computes with a config's numbers
 _MAX_INTEGER = 2**63 - 1
 _SHOWN = 60
+_NO_SIZE = 1 << 24  # of a layer, a vocabulary or a context
+_TOLD = 3
 _NAMES = {float: "a number", int: "an integer", bool: "true or false", str: "a string"}
 _KINDS = {list: "an array", tuple: "an array", dict: "an object"}
 
@@ -369,6 +340,20 @@ def odd_value(config: dict[str, Any], arguments: Any) -> str:
         if name in config and not _fits(config[name], hint):
             return f"{name} is {_shown(config[name])}, not {_kind_name(hint)}"
     return ""
+
+
+def _suspects(config: dict[str, Any], arguments: Any, prefix: str) -> list[str]:
+    """Name the first integers that are no size of anything, of an architecture's arguments."""
+    known = getattr(arguments, "__dataclass_fields__", {})
+    found: list[str] = []
+    for name, value in config.items():
+        if isinstance(value, dict):
+            found += _suspects(value, object, f"{prefix}{name}.")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            usual = name in known and known[name].default == value
+            if not (usual or 0 < value < _NO_SIZE or name.endswith(("_id", "_idx"))):
+                found.append(f"{prefix}{name} is {value}")
+    return found[:_TOLD]
 
 
 def _check_value(where: str, value: Any) -> None:

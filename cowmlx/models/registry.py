@@ -21,6 +21,7 @@ from cowmlx.generated import constants, status
 from cowmlx.models import (
     adapters,
     chat_format,
+    config_bounds,
     full_route,
     network,
     quantizing,
@@ -218,6 +219,7 @@ def read_network(
     path: str, config: dict[str, Any], architecture: str, files: list[str], trust: bool
 ) -> tuple[Module, dict[str, Any], str]:
     """Return a folder's network, its weights lazily, its config, and the package it is of."""
+    config_bounds.check_sizes(config)
     known = bool(architecture) and architectures.is_light(architecture)
     if known and quantization.is_light(config):
         arrays = weights.read(files)

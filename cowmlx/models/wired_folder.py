@@ -7,7 +7,7 @@ import re
 from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import quantization, weights
-from cowmlx.models import network
+from cowmlx.models import config_bounds
 from cowmlx.networks import architectures, blocks
 from cowmlx.networks.architectures import xlstm
 from cowmlx.networks.wiring.declaration import BlockSpec, Wiring
@@ -66,7 +66,7 @@ def _config(path: str) -> dict[str, Any]:
     with weights.loading(path):
         config_files.check_folder(path)
         config = config_files.read_config(path)
-        network.check_sizes(config)
+        config_bounds.check_sizes(config)
     kind = config.get("model_type")
     if kind not in architectures.WIRED or config.get("model_file"):
         known = " and ".join(architectures.WIRED)

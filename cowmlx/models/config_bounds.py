@@ -1,0 +1,104 @@
+"""Bounds of the numbers in a config that say how often something is made.
+
+A network's code makes as many layers, experts or passes as its config says, before anything
+compares them with the weights.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+from cowmlx.errors import BadFormat
+from cowmlx.folders.config import invalid_config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from mlx.nn.layers.base import Module
+
+# More than any model has.
+_MOST = 4096
+_MOST_MODULES = 1 << 16
+_MOST_PASSES = 1 << 14  # through layers, in one step
+_LAYERS = re.compile(r"(num_(hidden_|kv_reuse_)?|n_)layers|n_layer|depth")
+_COUNTS = re.compile(
+    rf"{_LAYERS.pattern}|(\w+_)?(num|n)_(\w+_)?(layers?|blocks|loops|experts?|heads?|groups?|inputs)"
+    r"|\w+_(num|iters|loops|layers)|\w*experts_per_tok(en)?|moe_(top_?)?k|top_k_experts"
+)
+_PASSES = re.compile(r"num_loops|loop_num|\w+_iters")
+# Numbers of groups, by which mlx divides without a look at them.
+_DIVISORS = ("n_group", "group_norm_size")
+
+
+def check_sizes(config: dict[str, Any], prefix: str = "") -> None:
+    """Refuse numbers of layers, experts, passes and the like that no model has.
+
+    Args:
+        config: what ``config.json`` says, or an object in it.
+        prefix: of its keys in messages.
+
+    Raises:
+        BadFormat: the message names the key.
+    """
+    layers = max((_number(config, key) for key in config if _LAYERS.fullmatch(key)), default=0)
+    for key, value in config.items():
+        if isinstance(value, dict):
+            check_sizes(value, f"{prefix}{key}.")
+        elif isinstance(value, bool) or not isinstance(value, int):
+            continue
+        elif _PASSES.fullmatch(key):
+            _require(f"{prefix}{key}", value, 0, _MOST_PASSES // min(max(layers, 4), _MOST))
+        elif key in _DIVISORS:
+            _require(f"{prefix}{key}", value, 1, _MOST)
+        elif key == "altup_active_idx":  # mlx would read beyond the last input of Gemma 3n
+            most = _number(config, "altup_num_inputs") - 1
+            _require(f"{prefix}{key}", value, 0, max(most, 0))
+        elif _COUNTS.fullmatch(key):
+            named = _LAYERS.fullmatch(key) or key in ("num_blocks", "num_experts")
+            _require(f"{prefix}{key}", value, 0 if named else min(value, 0), _MOST)
+
+
+def _number(part: dict[str, Any], key: str) -> int:
+    value = part.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _require(key: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        accepted = f"{least} to {most}"
+        raise invalid_config(
+            f"{key} is {value}, not within {accepted}", key=key, value=value, accepted=accepted
+        )
+
+
+@contextmanager
+def bounded_modules() -> Iterator[None]:
+    """Refuse a network of more modules than any model has, while it is made in the block.
+
+    Raises:
+        BadFormat: there are more.
+    """
+    from mlx.nn.layers.base import Module
+
+    plain, made = Module.__init__, 0
+
+    def counted(module: Module) -> None:
+        nonlocal made
+        made += 1
+        if made > _MOST_MODULES:
+            raise BadFormat(
+                f"config.json: its numbers make a network of more than {_MOST_MODULES} modules",
+                reason="limit_exceeded",
+                file="config.json",
+                limit=_MOST_MODULES,
+            )
+        plain(module)
+
+    Module.__init__ = counted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Module.__init__ = plain  # type: ignore[method-assign]

@@ -1,0 +1,115 @@
+"""Absurd numbers in a config are refused by name, before they cost time, memory or the process."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from support import tiny_models
+from support.paths import ROOT
+
+from cowmlx.errors import BadFormat
+from cowmlx.models import config_bounds
+
+HUGE = 2**31 - 1
+# Families, what is wrong with their configs, and words of the message.
+CASES: list[tuple[str, dict[str, int], str]] = [
+    ("bailing_hybrid", {"group_norm_size": 0}, "group_norm_size is 0"),
+    ("bailing_moe_v3", {"n_group": 0}, "n_group is 0"),
+    ("dbrx", {"ffn_config.moe_num_experts": HUGE}, "ffn_config.moe_num_experts is"),
+    ("dbrx", {"n_layers": 4096, "ffn_config.moe_num_experts": 4096}, "more than 65536 modules"),
+    ("gemma3n", {"text_config.altup_active_idx": HUGE}, "text_config.altup_active_idx is"),
+    ("gemma3n", {"text_config.altup_active_idx": 4}, "altup_active_idx is 4, not within 0 to 3"),
+    ("nanbeige", {"num_loops": HUGE}, "num_loops is"),
+    ("nanbeige", {"num_hidden_layers": 4096, "num_loops": 5}, "num_loops is 5, not within 0 to 4"),
+    ("plamo2", {"num_hidden_layers": HUGE}, "num_hidden_layers is"),
+    ("llama", {"head_dim": 2**40}, "head_dim is 1099511627776"),
+    ("llama", {"intermediate_size": 0}, "intermediate_size is 0"),
+    ("llama", {"vocab_size": -1}, "vocab_size is -1"),
+]
+SECONDS = 120  # for all of them, far more than they take
+MEMORY = 8 << 30  # bytes of addresses
+
+CHILD = """
+import json, resource, sys
+
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+from support.callbacks import StatusError
+from support.library import Library
+
+library = Library()
+library.start()
+for folder in sys.argv[2:]:
+    try:
+        library.load(folder, lazy=True)
+        print("loaded", flush=True)
+    except StatusError as error:
+        print(json.dumps([error.name, error.message]), flush=True)
+library.stop()
+"""
+
+
+def change(path: pathlib.Path, keys: dict[str, int]) -> pathlib.Path:
+    """Change keys of config.json; those of objects in it are behind dots."""
+    config = json.loads((path / "config.json").read_text())
+    for key, value in keys.items():
+        part = config
+        *outer, last = key.split(".")
+        for name in outer:
+            part = part[name]
+        part[last] = value
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def test_absurd_numbers_are_refused_by_name(tmp_path: pathlib.Path) -> None:
+    folders = [
+        change(tiny_models.make(tmp_path / str(at), family), keys)
+        for at, (family, keys, _) in enumerate(CASES)
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(MEMORY), *map(str, folders)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+    )
+    told = done.stdout.splitlines()
+    assert (done.returncode, len(told)) == (0, len(CASES)), done.stderr[-2000:]
+    for line, (family, keys, words) in zip(told, CASES, strict=True):
+        name, message = json.loads(line)
+        assert name == "EFORMAT" and words in message, (family, keys, message)
+
+
+USUAL: dict[str, Any] = {
+    "num_hidden_layers": 128,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 12,
+    "n_routed_experts": 1024,
+    "n_group": None,
+    "hc_sinkhorn_iters": 20,
+    "max_window_layers": 128,
+    "n_positions": 1 << 20,
+    "n_ctx": 1 << 20,
+    "n_embd": 1 << 14,
+    "n_inner": 1 << 16,
+    "num_vocab": 1 << 18,
+    "num_key_value_heads": -1,
+    "num_parameters": 10**12,
+    "top_k": 1 << 20,
+    "vision_config": {"depth": 64, "num_positions": 1 << 14, "num_channels": 3},
+}
+
+
+def test_numbers_of_large_models_are_taken() -> None:
+    config_bounds.check_sizes(USUAL)
+    for inner in ({"depth": 5000}, {"num_heads": 5000}):
+        with pytest.raises(BadFormat, match=r"vision_config\.\w+ is 5000, not within 0 to 4096"):
+            config_bounds.check_sizes({**USUAL, "vision_config": inner})
