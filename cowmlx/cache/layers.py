@@ -84,13 +84,13 @@ def _on_cuda() -> bool:
     return mx.default_device().type == mx.gpu and mx.cuda.is_available()
 
 
-def can_quantize(model: Model) -> bool:
-    """Whether any quantized cache works with a model."""
+def why_not_quantized(model: Model) -> str | None:
+    """Return why no quantized cache works with a model; None if one does."""
     try:
         KVQuantization(model, 8, 0)
-    except Unsupported:
-        return False
-    return True
+    except Unsupported as error:
+        return str(error)
+    return None
 
 
 def _quantized(model: Model, how: KVQuantization) -> list[Any]:

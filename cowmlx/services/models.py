@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from cowmlx import interpreter, resources
 from cowmlx.accelerate import rope
-from cowmlx.cache.layers import BITS, can_quantize
+from cowmlx.cache.layers import BITS, why_not_quantized
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
@@ -224,18 +224,6 @@ class Models:
     def model_info(self, handle: int) -> dict[str, Any]:
         """Return the result of ``model_info``."""
         model = self.get(handle)
-        trims = can_trim_all(model.make_cache())
-        cache = (
-            None
-            if model.is_encoder
-            else {
-                "trim_end": "in_place" if trims else "recomputed",
-                "trim_front": "recomputed",
-                "fork": "in_place",
-                "quantise": "in_place" if can_quantize(model) else "no",
-                "draft": "in_place" if trims else "no" if model.split else "recomputed",
-            }
-        )
         from cowmlx.folders import config  # late: a start needs none of it
         from cowmlx.models import embedded
 
@@ -246,7 +234,7 @@ class Models:
         table = embedded.token_table(model)
         width = None if table is None else table.width
         seen = {"embedding_width": width, "images": info_of(model.images)}
-        return {**model.info(), **state, **seen, "cache": cache}
+        return {**model.info(), **state, **seen, "cache": _cache_info(model)}
 
     @keeps_call
     def model_tokenize(self, call: Call, handle: int, text: str, flags: int) -> None:
@@ -408,6 +396,21 @@ class Models:
         self._runtime.scheduler.add(
             TextRows(call, model, steps(hidden), (count, width), stream, on_end)
         )
+
+
+def _cache_info(model: Model) -> dict[str, Any] | None:
+    """Return what a context of a model does with its cache; None of an encoder."""
+    if model.is_encoder:
+        return None
+    trims, why_not = can_trim_all(model.make_cache()), why_not_quantized(model)
+    return {
+        "trim_end": "in_place" if trims else "recomputed",
+        "trim_front": "recomputed",
+        "fork": "in_place",
+        "quantise": "no" if why_not else "in_place",
+        "draft": "in_place" if trims else "no" if model.split else "recomputed",
+        "why_not": why_not,
+    }
 
 
 def _check_flags(flags: int, **known: int) -> None:

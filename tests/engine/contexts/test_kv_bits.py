@@ -77,8 +77,9 @@ def test_the_cache_shrinks(lib, tiny, open_context):
 def test_the_model_says_truly_whether_its_cache_can_be_quantized(lib, tiny, open_context, family):
     """With heads of 64 values, where its kind of cache and of attention decide."""
     model = tiny(f"{family}-wide")
-    how = lib.info(model)["cache"]["quantise"]
+    how, why_not = (lib.info(model)["cache"][key] for key in ("quantise", "why_not"))
     assert how in ("in_place", "no")
+    assert (how == "no") == (why_not is not None)
     before = lib.info()["handles"]
     for bits in (4, 8):
         if how == "no":
@@ -86,6 +87,7 @@ def test_the_model_says_truly_whether_its_cache_can_be_quantized(lib, tiny, open
                 lib.context(model, kv_bits=bits)
             assert refused.value.status == EUNSUPPORTED
             assert f"kv_bits is {bits}" in refused.value.message
+            assert why_not.partition("cannot be")[2] in refused.value.message
             assert "\n" not in refused.value.message
             continue
         context = open_context(model, kv_bits=bits)

@@ -348,7 +348,8 @@ def test_what_ranks_cannot_do_is_refused_by_name(lib, split, tmp_path):
             call()
         assert caught.value.status == EUNSUPPORTED
         assert "several machines" in caught.value.message
-    assert lib.info(model)["cache"]["quantise"] == "no"
+    cache = lib.info(model)["cache"]
+    assert cache["quantise"] == "no" and "several machines" in cache["why_not"]
 
 
 def test_a_model_that_is_freed_leaves_no_process(lib, place, worker, secret):
