@@ -6,6 +6,7 @@ python tools/calf/eyes_card.py models/calf-eyes     # only asks, and shows each 
 
 import json
 import sys
+import textwrap
 from collections import defaultdict
 from ctypes import byref, c_int32, sizeof
 from pathlib import Path
@@ -133,6 +134,17 @@ def examined(folder):
         return examine(library, model)
 
 
+def wrapped(card):
+    """Wrap the paragraphs of a card at 100 columns; blocks of other kinds stay."""
+    blocks = [
+        block
+        if block.startswith(("---", "#", "|", "    "))
+        else textwrap.fill(block, 100, break_long_words=False, break_on_hyphens=False)
+        for block in card.split("\n\n")
+    ]
+    return "\n\n".join(blocks).rstrip("\n") + "\n"
+
+
 def write_card(folder, training):
     """Write `README.md` beside the weights; `training` has the run's facts."""
     from importlib.metadata import version
@@ -155,7 +167,7 @@ def write_card(folder, training):
         accuracy="\n".join(["| kind | right |", "| --- | --- |", *rows]),
         mlx=version("mlx"), mlx_lm=version("mlx-lm"), **training,
     )  # fmt: skip
-    (folder / "README.md").write_text(card)
+    (folder / "README.md").write_text(wrapped(card))
     print(f"held-out: {right} of {asked} right")
 
 
