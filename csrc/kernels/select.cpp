@@ -56,6 +56,19 @@ bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnn
 
 bool has_avx512bf16() { return has_avx512vnni() && __builtin_cpu_supports("avx512bf16"); }
 
+/* AMD's Zen 5 and what follows it. */
+bool is_zen5() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned LARGEST_BASE = 0xf, ZEN5 = 0x1a;
+  __builtin_cpu_init();
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  const unsigned base = eax >> 8 & 0xf, extended = eax >> 20 & 0xff;
+  return base == LARGEST_BASE && base + extended >= ZEN5;
+}
+
+/* Before any product runs. */
+[[maybe_unused]] const int64_t ahead_of_zen5 = is_zen5() ? one_row_ahead = 6 << 10 : 0;
+
 #elif defined(__aarch64__)
 
 bool has_dot_products() {

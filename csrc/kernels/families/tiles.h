@@ -12,14 +12,15 @@ namespace cowmlx::ISA {
 template <int M>
 constexpr int WIDTH = M == 1 ? 1 : 4;
 
-/* How far ahead a tile of M rows prefetches: bytes of the weights of all blocks beside each other,
- * and for one row groups of their scales. Farther ahead, an AMD EPYC (Zen 4) forgets some of it
- * again for one row: of 4 bits, 16 lines of each of four blocks gave 33 GB/s and 6 gave 47. Several
- * rows compute for longer, and no processor knows by itself what stands behind the next page: 17
- * rows of float32 on an AMD EPYC (Zen 5) had 56 G/s without, 77 with 3 KB, 107 with this. */
+/* How far ahead a tile of M rows prefetches, in bytes of the weights of all blocks beside each
+ * other. Several rows compute for longer, and no processor knows by itself what stands behind the
+ * next page: 17 rows of float32 on an AMD EPYC (Zen 5) had 56 G/s without, 77 with 3 KB, 107 with
+ * this. */
 template <int M>
-constexpr int64_t AHEAD = M == 1 ? 1536 : 12 << 10;
-constexpr int64_t GROUPS_AHEAD = 8;
+COWMLX_INLINE int64_t ahead() {
+  return M == 1 ? one_row_ahead : 12 << 10;
+}
+constexpr int64_t GROUPS_AHEAD = 8; /* one row: of scales */
 
 /* Where a tile writes: the first `rows` of its rows. */
 struct Output {
@@ -58,8 +59,8 @@ COWMLX_INLINE const T* at(const T* x, int64_t run, int64_t k, int m) {
 /* Ask for what stands behind byte `at` of each of B blocks of `size` bytes; from their end on, of
  * the next B blocks. */
 template <int B>
-COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t ahead, int64_t size) {
-  at += ahead / B;
+COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t by, int64_t size) {
+  at += by / B;
   if (at >= size) at += (B - 1) * size;
   for (int b = 0; b < B; b++) prefetch(static_cast<const char*>(blocks) + b * size + at);
 }
@@ -68,10 +69,10 @@ COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t ahead, int64_
 template <int B, bool BIASED>
 COWMLX_INLINE void ask_for_scales(const Matrix& matrix, int block, int g, int groups) {
   const auto bytes = static_cast<int64_t>(LANES * size_of(matrix.scale_type));
-  const int64_t first = block * groups * bytes, at = g * bytes, ahead = GROUPS_AHEAD * bytes;
-  ask_for<B>(static_cast<const char*>(matrix.scales) + first, at, ahead, groups * bytes);
+  const int64_t first = block * groups * bytes, at = g * bytes, by = GROUPS_AHEAD * bytes;
+  ask_for<B>(static_cast<const char*>(matrix.scales) + first, at, by, groups * bytes);
   if constexpr (BIASED)
-    ask_for<B>(static_cast<const char*>(matrix.biases) + first, at, ahead, groups * bytes);
+    ask_for<B>(static_cast<const char*>(matrix.biases) + first, at, by, groups * bytes);
 }
 
 /* The scales of group g, and the biases if there are any. */
@@ -106,7 +107,7 @@ static void dense_tile(const Matrix& matrix, const float* x, int64_t run, int bl
     for (int b = 0; b < B; b++)
       weight[b] = dense_numbers(w + b * next + int64_t{k} * LANES, FORMAT);
     constexpr auto NUMBERS = static_cast<int64_t>(LANES * sizeof(T));
-    ask_for<B>(w, k * NUMBERS, AHEAD<M>, columns * NUMBERS);
+    ask_for<B>(w, k * NUMBERS, ahead<M>(), columns * NUMBERS);
     for (int m = 0; m < M; m++) {
       const F value = set(*at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
@@ -141,7 +142,7 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
         for (int i = 0; i < WORDS; i++)
           word[b][i] = load_words(w + (b * words + k / NUMBERS * WORDS + i) * LANES);
       for (int i = 0; i < WORDS; i++)
-        ask_for<B>(w, (k / NUMBERS * WORDS + i) * WORD, AHEAD<M>, words * WORD);
+        ask_for<B>(w, (k / NUMBERS * WORDS + i) * WORD, ahead<M>(), words * WORD);
       unrolled<NUMBERS>([&](auto j) __attribute__((always_inline)) {
         constexpr int J = decltype(j)::value;
         F value[B];
@@ -238,7 +239,7 @@ COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, cons
       for (int i = 0; i < WORDS; i++)
         word[b][i] = load_words(w + (b * words + here * WORDS + i) * LANES);
     for (int i = 0; i < WORDS; i++)
-      ask_for<B>(w, (here * WORDS + i) * WORD, AHEAD<M>, words * WORD);
+      ask_for<B>(w, (here * WORDS + i) * WORD, ahead<M>(), words * WORD);
     unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
       constexpr int P = decltype(p)::value;
       I weight[B];
