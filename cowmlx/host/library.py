@@ -130,6 +130,9 @@ class Library:
             noun: of the struct.
             callbacks: keeps the exceptions of functions; None: a new one.
             values: of the members.
+
+        Raises:
+            HostError: an integer does not fit its member, which ctypes would cut off.
         """
         params = abi.STRUCTS[f"cow_mlx_{noun}_params"]()
         getattr(self.api, f"cow_mlx_{noun}_params_init")(byref(params), sizeof(params))
@@ -141,4 +144,16 @@ class Library:
             elif callable(value):
                 value = params.callbacks.wrap(kinds[name], value)
             setattr(params, name, value)
+            if isinstance(value, int) and getattr(params, name) != value:
+                least, most = _range_of(kinds[name])
+                raise HostError(
+                    abi.EINVAL, "EINVAL", f"{name} is {value}, must be within {least} to {most}"
+                )
         return params
+
+
+def _range_of(kind: Any) -> tuple[int, int]:
+    """Return the least and the largest integer of a ctypes type."""
+    bits = 8 * sizeof(kind)
+    signed = kind(-1).value < 0
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)

@@ -373,6 +373,10 @@ def wrong_tools(tmp_path) -> Callable[[str], str]:
         (["--tools", '[{"name": "x"}]'], 2, "tools[0] is no function"),
         (["--temperature", "-1"], 2, "temperature is -1"),
         (["--temperature", "warm"], 2, "--temperature"),
+        (["--top-k", "4294967297"], 2, "top_k is 4294967297, must be within -2147483648 to"),
+        (["--draft-tokens", "-1"], 2, "draft_tokens is -1"),
+        (["--prompt-cache", "x", "--prompt-cache-bytes", "-1"], 2, "prompt_cache_bytes is -1"),
+        (["--prompt-cache-bytes", "9"], 2, "--prompt-cache-bytes needs --prompt-cache FOLDER"),
         (["--adapter", "/no/such/folder"], 1, "/no/such/folder"),
         (["-p", " "], 2, "the message is empty"),
     ],
@@ -384,6 +388,14 @@ def test_errors_go_to_the_error_stream_with_a_status(piped, wrong_tools, options
     done = piped([FOX], *options)
     assert (done.returncode, done.stdout) == (status, "")
     assert problem in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("options", "files"), [([], 1), (["--prompt-cache-bytes", "1000"], 0)])
+def test_a_folder_of_prompts_takes_the_bytes_that_it_may(piped, tmp_path, options, files):
+    said = "Tell me a story about a fox. " * 50
+    done = piped([said], "--prompt-cache", str(tmp_path / "prompts"), *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list((tmp_path / "prompts").iterdir())) == files
 
 
 def test_programs_are_told_errors_as_events_too(piped):

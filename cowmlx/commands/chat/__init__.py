@@ -69,9 +69,13 @@ def chat(arguments: argparse.Namespace) -> None:
 
 def _runtime(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the runtime's parameters."""
+    size = arguments.prompt_cache_bytes
     if arguments.prompt_cache is None:
+        if size is not None:
+            raise CommandError("--prompt-cache-bytes needs --prompt-cache FOLDER", USAGE)
         return {}
-    return {"prompt_cache_dir": arguments.prompt_cache}
+    given = {"prompt_cache_dir": arguments.prompt_cache}
+    return given if size is None else {**given, "prompt_cache_bytes": size}
 
 
 def _talk(
@@ -239,6 +243,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--draft-heads", action="store_true", help=text)
     text = "keep processed prompts in this folder for later chats; default: none"
     option("--prompt-cache", metavar="FOLDER", help=text)
+    text = "bytes that the folder may take; default: 4 GiB"
+    option("--prompt-cache-bytes", type=int, metavar="N", help=text)
     for name, (kind, text) in _SAMPLING.items():
         option(f"--{name.replace('_', '-')}", type=kind, metavar="X", dest=name, help=text)
     text = "same seed, same answers; default: another each time"
