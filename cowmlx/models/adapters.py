@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("lora", "dora", "full")
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapters.safetensors"
+_MAX_RANK = 65536
 
 
 # Beyond it an adapter drowns the model, and soon float32 overflows.
@@ -180,6 +181,11 @@ def check(path: str) -> dict[str, Any]:
 
 
 def _check_parameters(options: dict[str, Any]) -> None:
+    rank, dropout = options["rank"], options["dropout"]
+    if not 1 <= rank <= _MAX_RANK:
+        raise _out_of_range("rank", rank, f"1 to {_MAX_RANK}")
+    if network.is_number(dropout) and not 0 <= dropout < 1:
+        raise _out_of_range("dropout", dropout, "0 to 1, without 1")
     for name in ("scale", "dropout"):
         value = options[name]
         if not network.is_number(value):
@@ -198,6 +204,13 @@ def _check_parameters(options: dict[str, Any]) -> None:
             reason="invalid_config",
             key="keys",
         )
+
+
+def _out_of_range(name: str, value: float, accepted: str) -> BadFormat:
+    key = f"lora_parameters.{name}"
+    return invalid_config(
+        f"{key} is {value}, not within {accepted}", _CONFIG, key=key, value=value, accepted=accepted
+    )
 
 
 def apply(net: Module, path: str, settings: dict[str, Any], package: str, form: Form) -> None:

@@ -500,7 +500,14 @@ def test_an_adapter_of_another_shape_is_named(lib, loaded, places, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"scale": "much"}, "scale"), ({"keys": "q_proj"}, "keys"), ({"dropout": None}, "dropout")],
+    [
+        ({"scale": "much"}, "scale"),
+        ({"keys": "q_proj"}, "keys"),
+        ({"dropout": None}, "dropout"),
+        ({"dropout": 1}, "lora_parameters.dropout is 1, not within 0 to 1"),
+        ({"rank": -1}, "lora_parameters.rank is -1, not within 1 to 65536"),
+        ({"rank": 2**40}, "lora_parameters.rank is 1099511627776, not within"),
+    ],
 )
 def test_a_malformed_config_is_named(lib, loaded, places, tmp_path, change, word):
     adapter = tiny_adapters.make(tmp_path, places.model("lora"), ATTENTION)
