@@ -134,6 +134,14 @@ def quantized_attention(
     return made
 
 
+def softmax(x: mx.array) -> mx.array | None:
+    """Return the softmax over the last axis, in float32; None where kernels do not take it."""
+    if not _takes(None, x):
+        return None
+    made: mx.array = kernels.module().softmax(x)
+    return made
+
+
 def convolution(
     x: mx.array, weight: mx.array, padding: Sequence[tuple[int, int]], **steps: Any
 ) -> mx.array | None:
@@ -189,7 +197,7 @@ def pooled(
         skipped: tokens of each text that do not count, unless it has no more.
         unit: whether vectors get length 1.
     """
-    if not (kernels.available() and hidden.dtype == mx.float32 and _takes(None, hidden)):
+    if hidden.dtype != mx.float32 or not _takes(None, hidden):
         return None
     made: mx.array = kernels.module().pool_texts(hidden, groups, kind, skipped, unit)
     return made
@@ -199,7 +207,7 @@ def _takes(stream: Any, *arrays: mx.array) -> bool:
     """Whether the CPU computes, on its own stream, and kernels know the types."""
     if plainly.entered or stream is not None or mx.default_device().type != mx.cpu:
         return False
-    return all(array.dtype in _FLOATS and array.ndim for array in arrays)
+    return kernels.available() and all(array.dtype in _FLOATS and array.ndim for array in arrays)
 
 
 def _is_trained(stream: Any, *arrays: mx.array | None) -> bool:

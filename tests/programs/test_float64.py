@@ -343,7 +343,7 @@ def test_other_dtypes_are_mlx_s():
     a = mx.random.normal((64,), key=mx.random.key(0))
     for dtype in (mx.float32, mx.float16, mx.bfloat16):
         given = a.astype(dtype)
-        for name in ("exp", "sin", "cos", "erf", "sigmoid", "softmax", "logsumexp", "logcumsumexp"):
+        for name in ("exp", "sin", "cos", "erf", "sigmoid", "logsumexp", "logcumsumexp"):
             own, theirs = getattr(elementary, name)(given), getattr(mx, name)(given)
             assert own.dtype == theirs.dtype and mx.array_equal(own, theirs)
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from cowmlx.accelerate import operations
 from cowmlx.programs.operations.making import PAIR, elementwise
 from cowmlx.programs.operations.rules import REAL, inexact
 
@@ -286,9 +287,18 @@ def logsumexp(a: mx.array, axis: Axis = None, keepdims: bool = False) -> mx.arra
 def softmax(a: mx.array, axis: Axis = None, precise: bool = False) -> mx.array:
     """Return positive numbers that sum to 1 along axes."""
     if a.dtype != mx.float64 or a.size == 0:
-        return mx.softmax(a, axis=axis, precise=precise)
+        made = operations.softmax(a) if _is_last(axis, a.ndim) else None
+        return mx.softmax(a, axis=axis, precise=precise) if made is None else made
     powers = exp(a - mx.max(mx.stop_gradient(a), axis=axis, keepdims=True))
     return powers / mx.sum(powers, axis=axis, keepdims=True)
+
+
+def _is_last(axis: Axis, rank: int) -> bool:
+    """Whether an axis is the last one alone."""
+    if axis is None:
+        return rank == 1
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    return len(axes) == 1 and rank > 0 and axes[0] in (-1, rank - 1)
 
 
 def logcumsumexp(

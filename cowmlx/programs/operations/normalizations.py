@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.accelerate import operations
 from cowmlx.programs.dimensions import at_least, divided
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.half import in_float32, keeping, widened
@@ -95,14 +97,14 @@ def _rms_norm(x: Any, weight: Any, eps: float) -> mx.array:
     if x.dtype == mx.float64:
         mean = mx.mean(mx.square(x), axis=-1, keepdims=True)
         return _applied(x * mx.rsqrt(mean + eps), weight, None)
-    return mx.fast.rms_norm(x, weight, eps)
+    return operations.rms_norm(x, weight, eps)
 
 
 def _layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> mx.array:
     x, weight, bias = _met([x, weight, bias])
     if x.dtype == mx.float64:
         return _applied(_normalized(x, (-1,), eps), weight, bias)
-    return mx.fast.layer_norm(x, weight, bias, eps)
+    return operations.layer_norm(x, weight, bias, eps)
 
 
 def _require_groups(inputs: Sequence[Any], attributes: Attributes) -> None:
@@ -192,7 +194,22 @@ def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -
     kind = "causal" if attributes["causal"] else mask
     if dtype == mx.float64:
         return _attention_float64(q, k, v, scale, kind)
-    return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)
+    if kind == "causal" and q.shape[2] > k.shape[2]:  # kernels give 0 where nothing is seen
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)
+    if isinstance(kind, mx.array):
+        return _masked(q, k, v, scale, kind)
+    return operations.scaled_dot_product_attention(q, k, v, scale=scale, mask=kind)
+
+
+def _masked(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array) -> mx.array:
+    """As mlx's, where a row of false gives the mean of v, and one of minus infinity nan."""
+    if mask.dtype == mx.bool_:
+        least = mx.array(mx.finfo(mx.float32).min)
+        mask = mx.where(mask, mx.array(0.0), least)
+        return operations.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+    made = operations.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+    sees = mx.max(mask, axis=-1, keepdims=True) != -math.inf
+    return mx.where(sees, made, mx.array(math.nan, made.dtype))
 
 
 _attention_wide = in_float32(_attention_arrays)

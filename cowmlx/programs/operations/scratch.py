@@ -12,6 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.accelerate import kernels
 from cowmlx.programs.operations.convolutions import steps_of
 from cowmlx.programs.operations.row import Attributes, Spec
 from cowmlx.programs.operations.rules import BITS
@@ -183,11 +184,12 @@ def _gathered(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) ->
 
 
 def _attention(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
-    """Scores, masked and as weights; float64 also as numbers of more steps."""
-    q, k = inputs[:2]
+    """Scores, masked and as weights, float64 as numbers of more steps; a tile of each thread."""
+    q, k, v = inputs[:3]
     scores = _size((*q.shape[:3], k.shape[2]))
     times = 12 if results[0].dtype == "float64" else 4
-    return times * max(_bytes(results[0]), 4) * scores
+    tiles = (kernels.threads() or 0) * (2**15 + 2**10 * (q.shape[3] + v.shape[3]))
+    return times * max(_bytes(results[0]), 4) * scores + tiles
 
 
 def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:

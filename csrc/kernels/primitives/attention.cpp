@@ -161,8 +161,8 @@ struct Job {
 
 class AttentionOperation : public WithGradient {
  public:
-  AttentionOperation(mx::Stream stream, Settings settings)
-      : WithGradient(stream), settings_(settings) {}
+  AttentionOperation(mx::Stream stream, Settings settings, mx::Dtype type)
+      : WithGradient(stream), settings_(settings), type_(type) {}
 
   void eval_cpu(const Arrays& given, mx::array& out) override {
     allocate(out);
@@ -207,7 +207,27 @@ class AttentionOperation : public WithGradient {
 
   const char* name() const override { return "CowmlxAttention"; }
 
+  /* More rows, unless sinks differ between them. */
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override {
+    if (settings_.has_sinks && axes.back() >= 0) return WithGradient::vmap(inputs, axes);
+    const auto first = static_cast<size_t>(
+        std::ranges::find_if(axes, [](int n) { return n >= 0; }) - axes.begin());
+    const int rows = inputs[first].shape(axes[first]);
+    Arrays given = inputs;
+    for (size_t at = 0; at < inputs.size() - settings_.has_sinks; at++)
+      given[at] = mx::flatten(rows_first(inputs[at], axes[at], rows), 0, 1, stream());
+    const int batch = given[0].shape(0) / rows;
+    mx::Shape shape{given[0].shape(0), given[0].shape(1), given[0].shape(2), width(given)};
+    const mx::array all(std::move(shape), type_,
+                        std::make_shared<AttentionOperation>(stream(), settings_, type_),
+                        std::move(given));
+    return {{mx::unflatten(all, 0, {rows, batch}, stream())}, {0}};
+  }
+
  protected:
+  mx::Dtype type() const override { return type_; }
+
   mx::array plainly(const Arrays& inputs) override {
     if (settings_.bits || settings_.soft_cap > 0 || settings_.window > 0)
       refuse("attention has no gradient with quantized caches, soft caps or windows");
@@ -220,6 +240,12 @@ class AttentionOperation : public WithGradient {
   }
 
  private:
+  /* How many numbers a head's result has. */
+  int width(const Arrays& inputs) const {
+    if (settings_.bits == 0) return inputs[2].shape(3);
+    return static_cast<int>(int64_t{inputs[4].shape(3)} * 32 / settings_.bits);
+  }
+
   /* (B, H, T, D) that lies as (B, T, H, D). */
   static void allocate(mx::array& out) {
     const int64_t heads = out.shape(1), queries = out.shape(2), dims = out.shape(3);
@@ -232,6 +258,7 @@ class AttentionOperation : public WithGradient {
   }
 
   Settings settings_;
+  mx::Dtype type_;
 };
 
 void check(const mx::array& x, const std::string& name, int rows) {
@@ -290,8 +317,8 @@ mx::array make(Arrays inputs, Settings settings, int value_dim, mx::Dtype type, 
   const mx::Shape scores{q.shape(0), q.shape(1), q.shape(2), length};
   mx::Shape shape{q.shape(0), q.shape(1), q.shape(2), value_dim};
   add_rest(inputs, settings, scores, mask, sinks, stream);
-  return mx::array(std::move(shape), type, std::make_shared<AttentionOperation>(stream, settings),
-                   std::move(inputs));
+  return mx::array(std::move(shape), type,
+                   std::make_shared<AttentionOperation>(stream, settings, type), std::move(inputs));
 }
 
 mx::array attention(const mx::array& q, const mx::array& k, const mx::array& v, float scale,

@@ -80,12 +80,6 @@ class Convolution : public WithGradient {
 
   const char* name() const override { return "CowmlxConvolution"; }
 
-  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
-                                           const std::vector<int>& axes) override {
-    auto result = [this](const Arrays& given) -> Arrays { return {plainly(given)}; };
-    return {mx::vmap(result, axes, {0})(inputs), {0}};
-  }
-
   /* This with more done to its results; null if that is done already. */
   std::shared_ptr<mx::Primitive> with_bias() {
     if (biased_ || positive_) return nullptr;

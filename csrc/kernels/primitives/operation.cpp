@@ -15,4 +15,12 @@ Arrays WithGradient::vjp(const Arrays& primals, const Arrays& cotangents,
   return mx::vjp(result, wanted, cotangents).second;
 }
 
+std::pair<Arrays, std::vector<int>> WithGradient::vmap(const Arrays& inputs,
+                                                       const std::vector<int>& axes) {
+  auto result = [this](const Arrays& given) -> Arrays {
+    return {mx::astype(plainly(given), type(), stream())};
+  };
+  return {mx::vmap(result, axes, {0})(inputs), {0}};
+}
+
 }  // namespace cowmlx

@@ -80,10 +80,25 @@ class WithGradient : public Operation {
   Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
              const Arrays& outputs) override;
 
+  /* Axis -1: no rows. By mlx's operations, where a class knows nothing better. */
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override;
+
  protected:
   /* The same result, of any type, by operations that have gradients. Throws std::invalid_argument
    * where mlx has none. */
   virtual mx::array plainly(const Arrays& inputs) = 0;
+
+  /* The type of the result. */
+  virtual mx::Dtype type() const { return mx::float32; }
+
+  /* An input of vmap with its rows first, all the same ones if it has none. */
+  mx::array rows_first(const mx::array& input, int axis, int rows) {
+    if (axis >= 0) return mx::moveaxis(input, axis, 0, stream());
+    mx::Shape shape = input.shape();
+    shape.insert(shape.begin(), rows);
+    return mx::broadcast_to(input, shape, stream());
+  }
 };
 
 /* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */

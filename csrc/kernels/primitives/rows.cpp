@@ -104,7 +104,8 @@ mx::array plain_activation(Activation activation, const mx::array& x, mx::Stream
 
 class RowOperation : public WithGradient {
  public:
-  RowOperation(mx::Stream stream, Settings settings) : WithGradient(stream), settings_(settings) {}
+  RowOperation(mx::Stream stream, Settings settings, mx::Dtype type)
+      : WithGradient(stream), settings_(settings), type_(type) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
@@ -125,7 +126,41 @@ class RowOperation : public WithGradient {
 
   const char* name() const override { return settings_.name(); }
 
+  /* Softmax has its own: it needs the result alone. */
+  Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
+             const Arrays& outputs) override {
+    if (settings_.kind != Kind::Softmax || type_ != mx::float32)
+      return WithGradient::vjp(primals, cotangents, arguments, outputs);
+    const mx::array part = mx::multiply(cotangents[0], outputs[0], stream());
+    const mx::array total = mx::sum(part, -1, true, stream());
+    return {mx::subtract(part, mx::multiply(outputs[0], total, stream()), stream())};
+  }
+
+  /* More rows, unless vectors differ between them. */
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override {
+    const bool gates = settings_.kind == Kind::Gate;
+    const auto own = static_cast<size_t>(gates ? std::ssize(inputs) : 1);
+    for (size_t at = own; at < axes.size(); at++)
+      if (axes[at] >= 0) return WithGradient::vmap(inputs, axes);
+    const auto first = static_cast<size_t>(
+        std::ranges::find_if(axes, [](int n) { return n >= 0; }) - axes.begin());
+    const int rows = inputs[first].shape(axes[first]);
+    Arrays given = inputs;
+    for (size_t at = 0; at < own; at++) given[at] = rows_first(inputs[at], axes[at], rows);
+    return {{make(std::move(given), type_, settings_, stream())}, {0}};
+  }
+
+  static mx::array make(Arrays inputs, mx::Dtype type, const Settings& settings,
+                        mx::Stream stream) {
+    mx::Shape shape = inputs[0].shape();
+    return mx::array(std::move(shape), type, std::make_shared<RowOperation>(stream, settings, type),
+                     std::move(inputs));
+  }
+
  protected:
+  mx::Dtype type() const override { return type_; }
+
   mx::array plainly(const Arrays& inputs) override {
     const mx::array& x = inputs[0];
     std::optional<mx::array> first, second;
@@ -148,6 +183,7 @@ class RowOperation : public WithGradient {
 
  private:
   Settings settings_;
+  mx::Dtype type_;
 };
 
 void check_rows(const mx::array& x, const std::string& name) {
@@ -168,12 +204,6 @@ bool add_vector(Arrays& inputs, mx::Dtype& type, const std::optional<mx::array>&
   return true;
 }
 
-mx::array make(Arrays inputs, mx::Dtype type, const Settings& settings, mx::Stream stream) {
-  mx::Shape shape = inputs[0].shape();
-  return mx::array(std::move(shape), type, std::make_shared<RowOperation>(stream, settings),
-                   std::move(inputs));
-}
-
 mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, float eps) {
   const mx::Stream stream = cpu_stream();
   check_rows(x, "x");
@@ -181,7 +211,7 @@ mx::array rms_norm(const mx::array& x, const std::optional<mx::array>& weight, f
   Arrays inputs{x};
   mx::Dtype type = x.dtype();
   settings.has_first = add_vector(inputs, type, weight, "weight", stream);
-  return make(std::move(inputs), type, settings, stream);
+  return RowOperation::make(std::move(inputs), type, settings, stream);
 }
 
 mx::array layer_norm(const mx::array& x, const std::optional<mx::array>& weight,
@@ -193,13 +223,13 @@ mx::array layer_norm(const mx::array& x, const std::optional<mx::array>& weight,
   mx::Dtype type = x.dtype();
   settings.has_first = add_vector(inputs, type, weight, "weight", stream);
   settings.has_second = add_vector(inputs, type, bias, "bias", stream);
-  return make(std::move(inputs), type, settings, stream);
+  return RowOperation::make(std::move(inputs), type, settings, stream);
 }
 
 mx::array softmax(const mx::array& x) {
   const mx::Stream stream = cpu_stream();
   check_rows(x, "x");
-  return make({x}, x.dtype(), {.kind = Kind::Softmax}, stream);
+  return RowOperation::make({x}, x.dtype(), {.kind = Kind::Softmax}, stream);
 }
 
 mx::array gate(const mx::array& x, const std::optional<mx::array>& up,
@@ -216,7 +246,7 @@ mx::array gate(const mx::array& x, const std::optional<mx::array>& up,
     settings.has_first = true;
     inputs.push_back(*up);
   }
-  return make(std::move(inputs), type, settings, stream);
+  return RowOperation::make(std::move(inputs), type, settings, stream);
 }
 
 }  // namespace

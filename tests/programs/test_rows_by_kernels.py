@@ -1,0 +1,146 @@
+"""Attention, softmax and norms, which kernels compute, against the same program in float64.
+
+The table computes float64 by mlx's plain operations, so each form of an operation has another way
+beside it: run, vectorized over every set of inputs, differentiated, and both.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from support.programs import derive, graph, node, parse, value
+
+from cowmlx.programs.program import Program
+
+ATTENTION = "scaled_dot_product_attention"
+CASES: list[tuple[str, list[list[int]], dict[str, Any]]] = [
+    ("softmax", [[3, 17]], {"axis": -1}),
+    ("softmax", [[2, 1, 5]], {"axis": 2}),
+    ("softmax", [[3, 5]], {"axis": 0}),
+    ("softmax", [[3, 5]], {}),
+    ("softmax", [[33]], {}),
+    ("layer_norm", [[2, 3, 17], [17], [17]], {}),
+    ("layer_norm", [[5]], {"eps": 1e-3}),
+    ("layer_norm", [[1, 1], [1], [1]], {}),
+    ("rms_norm", [[3, 17], [17]], {}),
+    ("rms_norm", [[2, 1, 64]], {}),
+    (ATTENTION, [[2, 2, 3, 5], [2, 2, 7, 5], [2, 2, 7, 3]], {}),
+    (ATTENTION, [[1, 4, 3, 8], [1, 2, 3, 8], [1, 2, 3, 8]], {"causal": True}),
+    (ATTENTION, [[1, 1, 5, 4], [1, 1, 3, 4], [1, 1, 3, 4]], {"causal": True}),
+    (ATTENTION, [[2, 2, 3, 4], [2, 2, 5, 4], [2, 2, 5, 6], [3, 5]], {"scale": 0.5}),
+    (ATTENTION, [[1, 2, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]], {}),
+]
+BOUNDS = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
+
+
+def program_of(op: str, shapes: list[list[int]], attributes: dict[str, Any], dtype: str) -> Program:
+    names = [f"x{at}" for at in range(len(shapes))]
+    nodes = [node("y", op, *names, **attributes), node("q", "square", "y"), node("s", "sum", "q")]
+    inputs = [value(name, shape, dtype) for name, shape in zip(names, shapes, strict=True)]
+    return parse(graph(inputs, nodes, ["y", "s"]))
+
+
+def numbers(shapes: list[list[int]], dtype: str, seed: int = 0) -> list[mx.array]:
+    keys = mx.random.split(mx.random.key(seed), len(shapes))
+    return [
+        mx.random.normal(shape, key=key).astype(getattr(mx, dtype))
+        for shape, key in zip(shapes, keys, strict=True)
+    ]
+
+
+def agrees(program: Program, exact: Program, given: list[mx.array], dtype: str) -> None:
+    found = program.run(list(given)).finish()
+    wide = [array.astype(mx.float64) for array in given]
+    for one, other in zip(found, exact.run(wide).finish(), strict=True):
+        assert one.shape == other.shape
+        assert one.dtype == getattr(mx, dtype)
+        wanted = np.array(other)
+        size = max(1.0, float(np.nanmax(abs(np.where(np.isinf(wanted), 0, wanted)), initial=0)))
+        bound = BOUNDS[dtype] * size
+        np.testing.assert_allclose(np.array(one.astype(mx.float64)), wanted, rtol=0, atol=bound)
+
+
+def both(case: Any, dtype: str, *specs: dict[str, Any]) -> list[Program]:
+    found = [program_of(*case, kind) for kind in (dtype, "float64")]
+    for spec in specs:
+        found = [derive(program, **spec) for program in found]
+    return found
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_run_and_a_gradient_are_those_of_float64(case, dtype):
+    shapes = case[1]
+    names = [f"x{at}" for at in range(len(shapes))]
+    slopes = {"gradient": {"of": "s", "with_respect_to": names}}
+    for specs in ((), (slopes,)):
+        agrees(*both(case, dtype, *specs), numbers(shapes, dtype), dtype)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rows_of_every_set_of_inputs_are_those_of_float64(case, rows):
+    shapes = case[1]
+    names = [f"x{at}" for at in range(len(shapes))]
+    slopes = {"gradient": {"of": "s", "with_respect_to": names}}
+    for count in range(1, len(names) + 1):
+        for chosen in itertools.combinations(range(len(names)), count):
+            place = {names[at]: len(shapes[at]) if at == chosen[0] else 0 for at in chosen}
+            given = [[*shape] for shape in shapes]
+            for at in chosen:
+                given[at].insert(place[names[at]], rows)
+            for specs in (({"vectorize": place},), (slopes, {"vectorize": place})):
+                programs = both(case, "float32", *specs)
+                agrees(*programs, numbers(given, "float32", count), "float32")
+
+
+@pytest.mark.parametrize("case", CASES[:-1], ids=str)
+def test_numbers_that_are_not_finite_spread_as_in_float64(case):
+    programs = both(case, "float32")
+    for odd in (np.nan, np.inf, -np.inf):
+        given = numbers(case[1], "float32")
+        changed = np.array(given[0])
+        changed.reshape(-1)[1 % changed.size] = odd
+        found, wanted = (
+            np.array(program.run([mx.array(changed).astype(kind), *rest]).finish()[0])
+            for program, kind, rest in zip(
+                programs,
+                (mx.float32, mx.float64),
+                (given[1:], [array.astype(mx.float64) for array in given[1:]]),
+                strict=True,
+            )
+        )
+        assert (np.isnan(found) == np.isnan(wanted)).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_slope_of_slopes_is_that_of_float64(causal):
+    case = (ATTENTION, [[1, 2, 3, 4]] * 3, {"causal": causal})
+    first = {"gradient": {"of": "s", "with_respect_to": ["x0", "x1"]}}
+    along = {"of": "s/x0", "with_respect_to": ["x0", "x1", "x2"], "along": "v"}
+    programs = both(case, "float32", first, {"gradient": along})
+    agrees(*programs, numbers([*case[1], case[1][0]], "float32"), "float32")
+
+
+def masked(kind: str, mask: Any) -> np.ndarray:
+    shapes: Any = [[1, 1, 2, 4], [1, 1, 3, 4], [1, 1, 3, 2]]
+    names = ["x0", "x1", "x2"]
+    inputs = [value(name, shape) for name, shape in zip(names, shapes, strict=True)]
+    inputs.append(value("m", [2, 3], kind))
+    program = parse(graph(inputs, [node("y", ATTENTION, *names, "m")], ["y"]))
+    return np.array(program.run([*numbers(shapes, "float32"), mask]).finish()[0])
+
+
+def test_a_query_that_sees_nothing_has_what_mlx_gives():
+    """The mean of the values where a mask of bool says so; nan where scores are -infinity."""
+    values = np.array(numbers([[1, 1, 2, 4], [1, 1, 3, 4], [1, 1, 3, 2]], "float32")[2])
+    seen = mx.array([[False] * 3, [True, False, True]])
+    found = masked("bool", seen)
+    np.testing.assert_allclose(found[0, 0, 0], values[0, 0].mean(axis=0), atol=1e-6)
+    added = masked("float32", mx.where(seen, 0.0, -mx.inf))
+    assert np.isnan(added[0, 0, 0]).all()
+    np.testing.assert_allclose(added[0, 0, 1], found[0, 0, 1], atol=1e-6)
