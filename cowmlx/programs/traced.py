@@ -115,7 +115,8 @@ class Traced:
             depth = self._units.planner.costs.unrolled(main).depth
             is_deep = depth * GROWTH**form.levels > MAX_TRACED_DEPTH
             compiles = self._units.compiles and not is_deep
-            self._derived = Unit(lambda arrays: self._trace(arrays, None), compiles)
+            steady = form.levels == 0
+            self._derived = Unit(lambda arrays: self._trace(arrays, None), compiles, steady)
 
     @classmethod
     def made(cls, form: Form, values: Mapping[str, int], finite: bool) -> Work[Traced]:

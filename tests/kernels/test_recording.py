@@ -234,3 +234,155 @@ def test_a_weight_that_is_computed_in_place_is_read_again():
             assert bits(found) == bits(convolved(x, weight))
         weight = weight * 2
         mx.eval(weight)
+
+
+def dense(x, weight, bias):
+    return [mx.maximum(x @ weight + bias, 0)]
+
+
+def turned(x, weight, bias):
+    return [mx.maximum(bias + x @ weight.T.T, 0) * 2]
+
+
+def strided(x, weight, bias):
+    return [x[..., ::-1] @ weight[::-1] + bias[::-1]]
+
+
+def shaped(x, weight, bias):
+    return [(x @ weight).reshape(-1, 1, weight.shape[1]) + bias[None]]
+
+
+def split(x, weight, bias):
+    return [(x @ weight).reshape(-1) + 1, (x @ weight) + x[..., :1]]
+
+
+def of_results(x, weight, bias):
+    return [x @ (weight + 1) + bias, (x * 2) @ weight]
+
+
+@pytest.mark.parametrize("function", [dense, turned, strided, shaped, split, of_results])
+@pytest.mark.parametrize("shape", [(1, 5), (2, 3, 5), (17, 5), (300, 5), (1,), (5,), (0, 5)])
+@pytest.mark.parametrize("outputs", [1, 16, 37])
+def test_a_product_with_a_matrix_is_that_of_mlx(function, shape, outputs):
+    sides = shape, (shape[-1], outputs), (outputs,)
+    first = [mx.random.normal(side, key=mx.random.key(0)) for side in sides]
+    recording = Recording(lambda *arrays: function(*arrays), first, True)
+    for seed in (0, 0, 0, 1, 1, 0):
+        given = [mx.random.normal(side, key=mx.random.key(seed)) for side in sides]
+        for arrays in (given, [first[0], *given[1:]], first):
+            wanted = function(*arrays)
+            for found, exact in zip(recording.replay(arrays), wanted, strict=True):
+                assert found.shape == exact.shape
+                assert mx.allclose(found, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_a_product_takes_over_its_bias_relu_and_axes():
+    x, weight, bias = (mx.random.normal(side) for side in ((2, 3, 5), (5, 7), (7,)))
+    recording = Recording(lambda *arrays: dense(*arrays), [x, weight, bias], True)
+    assert recording.steps() == 2  # the axes of x, and the product
+    (found,) = recording.replay([x, weight, bias])
+    assert mx.allclose(found, dense(x, weight, bias)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_that_are_not_finite_spread_through_a_product():
+    x, weight = mx.random.normal((3, 5)), mx.random.normal((5, 18))
+    x[1, 2], weight[0, 17] = mx.inf, mx.nan
+    recording = Recording(lambda *arrays: [arrays[0] @ arrays[1]], [x, weight], True)
+    for _ in range(3):
+        (found,) = recording.replay([x, weight])
+        assert mx.array_equal(mx.isnan(found), mx.isnan(x @ weight))
+        assert mx.array_equal(mx.isinf(found), mx.isinf(x @ weight))
+
+
+def test_other_dtypes_of_products_stay_those_of_mlx():
+    for dtype in (mx.float16, mx.bfloat16, mx.float64, mx.complex64):
+        x, weight = (mx.random.normal(side).astype(dtype) for side in ((3, 5), (5, 4)))
+        recording = Recording(lambda *arrays: [arrays[0] @ arrays[1]], [x, weight], True)
+        assert mx.array_equal(recording.replay([x, weight])[0], x @ weight)
+
+
+def test_a_matrix_that_is_computed_in_place_is_packed_again():
+    x, weight = mx.random.normal((2, 6)), mx.random.normal((6, 20))
+    recording = Recording(lambda *arrays: [arrays[0] @ arrays[1]], [x, weight], True)
+    for _ in range(6):
+        for _ in range(3):
+            assert mx.allclose(recording.replay([x, weight])[0], x @ weight, atol=1e-5)
+        weight = weight + 1
+        mx.eval(weight)
+
+
+def chained(x, y):
+    z = mx.exp(mx.sin(x) + y) / 3
+    return [mx.maximum(z, x) - z, z, mx.tanh(z * 2)]
+
+
+def beside_a_sum(x, y):
+    z = x * y + 1
+    total = z.sum(axis=-1, keepdims=True)
+    return [mx.sigmoid(z) * 2 - total, mx.square(total) + 1, -z]
+
+
+def broadcast(x, y):
+    row, column = x[..., :1, :], y[..., :1]
+    return [(x + row) * (row[0] - 2), (x + column) / 2, mx.abs(mx.broadcast_to(row, x.shape)) - x]
+
+
+def views(x, y):
+    z = mx.swapaxes(x, -1, -2) * 2
+    return [mx.swapaxes(z, -1, -2) + y[::-1], mx.cos(z) - 1, (z * z).reshape(-1) + 1]
+
+
+def of_scalars(x, y):
+    a = mx.sqrt(x.reshape(-1)[0] * 4) + 1
+    return [x * a + y, a, mx.log1p(a * a)]
+
+
+def long(x, y):
+    for _ in range(700):
+        x = mx.minimum(mx.sin(x) * y, y)
+    return [x]
+
+
+def wide(x, y):
+    for at in range(90):
+        x = x + (y.reshape(-1)[:1] + at).reshape(()) * mx.full(x.shape, float(at))
+    return [x]
+
+
+@pytest.mark.parametrize(
+    "function", [chained, beside_a_sum, broadcast, views, of_scalars, long, wide]
+)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (2, 3, 5), (1, 256), (257, 1), (300, 700)])
+def test_a_chain_has_the_bits_of_its_operations(function, shape):
+    if function in (long, wide) and shape == (300, 700):
+        return
+    x, y = (mx.random.normal(shape, key=mx.random.key(seed)) for seed in range(2))
+    recording = Recording(lambda *arrays: function(*arrays), [x, y])
+    odd = mx.array([mx.nan, mx.inf, -mx.inf, 0.0, -0.0, 1e-42, 3e38])
+    strange = odd[mx.arange(x.size) % odd.size].reshape(shape)
+    turned = mx.swapaxes(mx.random.normal(mx.swapaxes(x, -1, -2).shape), -1, -2)
+    for given in ([x, y], [strange, y], [x, strange], [turned, y], [strange, strange]):
+        for found, wanted in zip(recording.replay(given), function(*given), strict=True):
+            # The sign of a nan depends on the order in which a processor meets two of them.
+            found, wanted = (mx.where(mx.isnan(one), mx.nan, one) for one in (found, wanted))
+            assert bits(found) == bits(wanted)
+
+
+def test_a_chain_is_one_operation():
+    x = mx.random.normal((3, 5))
+    recording = Recording(lambda x: [mx.exp(mx.sin(x) * 2 + x[0]) - x], [x])
+    assert recording.steps() == 3  # two for the row
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float64, mx.complex64, mx.int32])
+def test_chains_of_other_dtypes_stay_those_of_mlx(dtype):
+    x = (4 * mx.random.normal((3, 5))).astype(dtype)
+    recording = Recording(lambda x: [(x * x + x) - 2, mx.abs(x) + x], [x])
+    for found, wanted in zip(recording.replay([x]), [(x * x + x) - 2, mx.abs(x) + x], strict=True):
+        assert bits(found) == bits(wanted)
+
+
+def test_chains_without_elements_have_none():
+    x = mx.zeros((0, 3))
+    recording = Recording(lambda x: [mx.exp(x * 2) + 1], [x])
+    assert recording.replay([x])[0].shape == (0, 3)

@@ -31,8 +31,9 @@ class Drawn:
     def plain(self, *arrays: mx.array) -> list[mx.array]:
         values = list(arrays)
         for op, inputs, attributes in self.steps:
-            # mlx computes some functions of float64 in float32.
-            own = getattr(elementary, op, None) if self.dtype == "float64" else None
+            # mlx computes some functions of float64 in float32; softmax is a kernel's.
+            is_own = self.dtype == "float64" or op == "softmax"
+            own = getattr(elementary, op, None) if is_own else None
             function = own or getattr(mx, op)
             taken = [values[each] for each in inputs]
             arguments = [taken] if op == "concatenate" else taken

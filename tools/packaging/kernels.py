@@ -55,7 +55,10 @@ COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
 # over numbers are not.
 _GLUE = ["-Os"]
 _LOOPS = frozenset(
-    ["adam", "arrays", "convolution", "mlstm", "pack", "sample_noise", "sample_row", "texts"]
+    [
+        *("adam", "arrays", "convolution", "elementwise", "mlstm", "pack", "product"),
+        *("sample_noise", "sample_row", "texts"),
+    ]
 )
 
 _PROBE = """

@@ -28,10 +28,12 @@ class Unit:
         function: returns results and flags of arrays, which may be tracers.
         compiles: whether to generate a GPU's code; mlx is recursive there, and fails on deep
             graphs, and on CUDA on values without elements.
+        steady: whether most calls have the same matrices; a training changes them.
     """
 
-    def __init__(self, function: Function, compiles: bool = True) -> None:
+    def __init__(self, function: Function, compiles: bool = True, steady: bool = True) -> None:
         self._function = function
+        self._steady = steady
         self._notes: tuple[Note, ...] = ()
         self._compiled: Callable[..., list[mx.array]] = self._trace
         self._recording: Any = None
@@ -45,7 +47,7 @@ class Unit:
         """Return results and flags, which are not evaluated."""
         if self._records:
             if self._recording is None or not self._recording.fits(arrays):
-                self._recording = kernels.module().Recording(self._trace, arrays)
+                self._recording = kernels.module().Recording(self._trace, arrays, self._steady)
             results = self._recording.replay(arrays)
         else:
             results = self._compiled(*arrays)

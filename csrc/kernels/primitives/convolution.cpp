@@ -1,53 +1,12 @@
 /* Convolutions as an operation of mlx, with a bias and a relu where networks have them. */
 #include "convolution.h"
 
-#include <map>
-#include <mutex>
-#include <tuple>
-
 #include "operation.h"
 
 namespace cowmlx {
 namespace {
 
-/* All that are kept, shared by the convolutions that read the same weight in the same way. */
-class Shelf {
- public:
-  using Key = std::array<int64_t, 3 + 2 * (AXES + 2)>;
-
-  /* The packed weight that is kept, and false; or a new one for the caller to fill, and true. */
-  std::pair<std::shared_ptr<PackedWeight>, bool> find(const mx::array& weight, const Key& key,
-                                                      int64_t numbers) {
-    const std::lock_guard<std::mutex> held(lock_);
-    std::erase_if(all_, [](const auto& entry) { return entry.second.expired(); });
-    const auto found = all_.find(key);
-    if (found != all_.end())
-      if (std::shared_ptr<PackedWeight> packed = found->second.lock()) return {packed, false};
-    auto made = std::make_shared<PackedWeight>(weight.data_shared_ptr(), numbers);
-    all_[key] = made;
-    return {made, true};
-  }
-
- private:
-  std::mutex lock_;
-  std::map<Key, std::weak_ptr<PackedWeight>> all_;
-};
-
-Shelf& shelf() {
-  static auto* all = new Shelf; /* tasks may run while the process ends */
-  return *all;
-}
-
-/* An input as it lies, or a copy that is to be made. */
-const float* lying(const mx::array& array, mx::cpu::CommandEncoder& encoder,
-                   std::optional<Copy>& copy) {
-  if (array.flags().row_contiguous) return array.data<float>();
-  auto* to = temporary<float>(encoder, static_cast<int64_t>(array.size()));
-  copy.emplace(Copy{Lines(array), reinterpret_cast<char*>(to)});
-  return to;
-}
-
-class Convolution : public WithGradient {
+class Convolution : public WithGradient, public Extensible {
  public:
   Convolution(mx::Stream stream, const ConvolutionShape& shape, size_t axes, bool biased,
               bool positive)
@@ -80,12 +39,11 @@ class Convolution : public WithGradient {
 
   const char* name() const override { return "CowmlxConvolution"; }
 
-  /* This with more done to its results; null if that is done already. */
-  std::shared_ptr<mx::Primitive> with_bias() {
+  std::shared_ptr<mx::Primitive> with_bias() override {
     if (biased_ || positive_) return nullptr;
     return std::make_shared<Convolution>(stream(), shape_, axes_, true, false);
   }
-  std::shared_ptr<mx::Primitive> with_relu() {
+  std::shared_ptr<mx::Primitive> with_relu() override {
     if (positive_) return nullptr;
     return std::make_shared<Convolution>(stream(), shape_, axes_, biased_, true);
   }
@@ -128,46 +86,16 @@ class Convolution : public WithGradient {
                    mx::Shape{std::max(high, 0)}, mx::array(0.0F), "constant", stream());
   }
 
-  /* A weight that is read twice in a row is kept in blocks from then on. */
   void add_weight(ConvolutionJob& job, const mx::array& weight, mx::cpu::CommandEncoder& encoder) {
     const int64_t numbers = shape_.matrices() * shape_.matrix_numbers();
-    const std::lock_guard<std::mutex> held(lock_);
-    const std::shared_ptr<mx::array::Data> data = weight.data_shared_ptr();
-    const Shelf::Key key = key_of(weight);
-    const bool again = seen_.lock() == data && key == key_;
-    seen_ = data;
-    key_ = key;
-    if (!again) kept_ = nullptr;
-    job.packs = true;
-    if (again) {
-      if (kept_ == nullptr) std::tie(kept_, fills_) = shelf().find(weight, key, numbers);
-      job.packs = !kept_->ready.load(std::memory_order_acquire);
-      if (!job.packs || fills_) job.kept = kept_;
-      fills_ = false; /* one task alone */
-    }
-    if (job.packs) job.weight = lying(weight, encoder, job.copies[1]);
-    job.packed =
-        job.kept != nullptr ? job.kept->blocks.data<float>() : temporary<float>(encoder, numbers);
-  }
-
-  Shelf::Key key_of(const mx::array& weight) const {
-    Shelf::Key key{reinterpret_cast<intptr_t>(weight.data_shared_ptr().get()),
-                   reinterpret_cast<intptr_t>(weight.data<float>()), shape_.matrices()};
-    for (size_t axis = 0; axis < axes_ + 2; axis++) {
-      key[3 + 2 * axis] = weight.shape(static_cast<int>(axis));
-      key[4 + 2 * axis] = weight.strides(static_cast<int>(axis));
-    }
-    return key;
+    job.held = keeper_.find(weight, shape_.matrices(), numbers, encoder);
+    if (job.held.packs) job.weight = lying(weight, encoder, job.copies[1]);
   }
 
   ConvolutionShape shape_;
   size_t axes_;
   bool biased_, positive_;
-  std::mutex lock_;
-  std::weak_ptr<mx::array::Data> seen_; /* the weight of the last evaluation */
-  Shelf::Key key_{};                    /* how it was read */
-  std::shared_ptr<PackedWeight> kept_;
-  bool fills_ = false; /* the next task fills what is kept */
+  Keeper keeper_;
 };
 
 Three three(const std::vector<int>& given, size_t axes, const std::string& name, int least) {
@@ -253,16 +181,6 @@ mx::array convolution(const mx::array& x, const mx::array& weight,
 }
 
 }  // namespace
-
-std::shared_ptr<mx::Primitive> with_bias(mx::Primitive& primitive) {
-  auto* found = dynamic_cast<Convolution*>(&primitive);
-  return found != nullptr ? found->with_bias() : nullptr;
-}
-
-std::shared_ptr<mx::Primitive> with_relu(mx::Primitive& primitive) {
-  auto* found = dynamic_cast<Convolution*>(&primitive);
-  return found != nullptr ? found->with_relu() : nullptr;
-}
 
 void bind_convolution(nb::module_& module) {
   module.attr("MOST_COLUMNS") = MOST_COLUMNS;

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "arrays.h"
+#include "kept.h"
 #include "pool.h"
 #include "table.h"
 
@@ -74,34 +73,19 @@ struct ResultPlace {
   }
 };
 
-/* A weight in blocks, as it is kept. While it is, its own memory stays, too, and nothing is
- * computed in place there, so that the blocks stay true. */
-struct PackedWeight {
-  std::shared_ptr<mx::array::Data> of;
-  mx::array blocks;
-  std::atomic<bool> ready{false}; /* the task that fills the blocks has done so */
-
-  PackedWeight(std::shared_ptr<mx::array::Data> data, int64_t numbers)
-      : of(std::move(data)),
-        blocks(mx::allocator::malloc(static_cast<size_t>(numbers) * sizeof(float)), {0},
-               mx::float32) {}
-};
-
 /* One evaluation. */
 struct ConvolutionJob {
   ConvolutionShape shape;
   std::optional<Copy> copies[3]; /* of inputs that do not lie row after row */
   const float *x, *weight, *bias;
-  float* packed;      /* the matrix of each group, in blocks */
+  Blocks held;        /* the matrix of each group */
   float* zeros;       /* as many as channels */
   const float** taps; /* depthwise: room for each worker's */
   float* laid;        /* room for each worker's windows, or for all */
   float* y;
   int workers, tile, tiles;
-  bool together;                      /* all windows are laid first, and blocks are shared then */
-  bool packs;                         /* the matrices are to be filled */
-  bool positive;                      /* results below 0 are 0 */
-  std::shared_ptr<PackedWeight> kept; /* whose blocks the matrices are; null: nobody's */
+  bool together; /* all windows are laid first, and blocks are shared then */
+  bool positive; /* results below 0 are 0 */
 
   /* Line `tap` of a window's first two axes, of an image; null: zeros. */
   const float* line(const ResultPlace& result, int depth, int height) const {
@@ -115,7 +99,7 @@ struct ConvolutionJob {
     const int matrix = index / shape.blocks(), block = index % shape.blocks();
     const int columns = shape.columns(), rows = shape.rows();
     const float* from = weight + int64_t{matrix} * rows * columns;
-    float* to = packed + matrix * shape.matrix_numbers() + int64_t{block} * columns * LANES;
+    float* to = held.packed + matrix * shape.matrix_numbers() + int64_t{block} * columns * LANES;
     for (int lane = 0; lane < LANES; lane += 4) {
       const float* four[4];
       for (int m = 0; m < 4; m++) {
@@ -181,7 +165,7 @@ struct ConvolutionJob {
                         0,
                         outputs,
                         columns,
-                        packed + group * shape.matrix_numbers(),
+                        held.packed + group * shape.matrix_numbers(),
                         nullptr,
                         nullptr,
                         Scalar::Float32,
@@ -237,7 +221,7 @@ struct ConvolutionJob {
           *next++ = from != nullptr && at >= 0 ? from + int64_t{at} * shape.channels : zeros;
         }
       }
-    table.by_channels(own, packed, shape.taps(), shape.channels, bias, to);
+    table.by_channels(own, held.packed, shape.taps(), shape.channels, bias, to);
     if (positive) table.gate(Activation::Relu, to, nullptr, shape.channels, to);
   }
 
@@ -257,8 +241,9 @@ struct ConvolutionJob {
     for (const std::optional<Copy>& copy : copies)
       if (copy) copy->run();
     std::fill_n(zeros, shape.channels, 0.0F);
-    if (packs) parallel(shape.matrices() * shape.blocks(), [&](int index) { pack(used, index); });
-    if (packs && kept != nullptr) kept->ready.store(true, std::memory_order_release);
+    if (held.packs)
+      parallel(shape.matrices() * shape.blocks(), [&](int index) { pack(used, index); });
+    held.filled();
     if (taps != nullptr)
       by_channels(used);
     else if (together)

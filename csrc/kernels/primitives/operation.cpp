@@ -18,7 +18,11 @@ Arrays WithGradient::vjp(const Arrays& primals, const Arrays& cotangents,
 std::pair<Arrays, std::vector<int>> WithGradient::vmap(const Arrays& inputs,
                                                        const std::vector<int>& axes) {
   auto result = [this](const Arrays& given) -> Arrays {
-    return {mx::astype(plainly(given), type(), stream())};
+    Arrays wide; /* as kernels compute: rounded once, at the end */
+    for (const mx::array& one : given)
+      wide.push_back(
+          mx::issubdtype(one.dtype(), mx::floating) ? mx::astype(one, mx::float32, stream()) : one);
+    return {mx::astype(plainly(wide), type(), stream())};
   };
   return {mx::vmap(result, axes, {0})(inputs), {0}};
 }

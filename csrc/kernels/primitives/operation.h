@@ -57,6 +57,15 @@ T* temporary(mx::cpu::CommandEncoder& encoder, int64_t count) {
   return data;
 }
 
+/* A float32 input as it lies, or a copy that is to be made. */
+inline const float* lying(const mx::array& array, mx::cpu::CommandEncoder& encoder,
+                          std::optional<Copy>& copy) {
+  if (array.flags().row_contiguous) return array.data<float>();
+  auto* to = temporary<float>(encoder, static_cast<int64_t>(array.size()));
+  copy.emplace(Copy{Lines(array), reinterpret_cast<char*>(to)});
+  return to;
+}
+
 /* A primitive that runs on CPUs alone. */
 template <class Base, class Output>
 class OnCpu : public Base {
@@ -104,10 +113,19 @@ class WithGradient : public Operation {
 /* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */
 Activation activation_of(const std::string& name);
 
-/* The same convolution with a bias, which becomes its last input, or with a relu. Null if the
- * primitive is no convolution, has that already, or has a relu, which comes last. */
-std::shared_ptr<mx::Primitive> with_bias(mx::Primitive& primitive);
-std::shared_ptr<mx::Primitive> with_relu(mx::Primitive& primitive);
+/* An operation that can do more to its results, which a recording lets it. */
+class Extensible {
+ public:
+  virtual ~Extensible() = default;
+
+  /* The same with a bias of float32 for the last axis, which becomes the last input, or with 0 for
+   * what is below; null if it has that already, or has a relu, which comes last. */
+  virtual std::shared_ptr<mx::Primitive> with_bias() = 0;
+  virtual std::shared_ptr<mx::Primitive> with_relu() = 0;
+};
+
+/* x (..., K) times a matrix (K, N), all float32; it is kept in blocks where it stays the same. */
+std::shared_ptr<mx::Primitive> dense_product(mx::Stream stream);
 
 void bind_adam(nb::module_& module);
 void bind_adopt(nb::module_& module);

@@ -1,6 +1,7 @@
 /* Products with a matrix in blocks, and its rows. */
 #include <limits>
 
+#include "kept.h"
 #include "operation.h"
 
 namespace cowmlx {
@@ -42,6 +43,7 @@ struct Job {
   void* out;
   Scalar out_type;
   Cut cut;
+  bool positive = false; /* results below 0 are 0; of float32 */
 
   int rows_of(int tile) const {
     return static_cast<int>(std::min<int64_t>(cut.tile, x.rows() - int64_t{tile} * cut.tile));
@@ -64,8 +66,13 @@ struct Job {
     const int rows = rows_of(tile);
     const int64_t first = int64_t{tile} * cut.tile, stride = matrix.rows;
     if (out_type == Scalar::Float32) {
-      table->product(matrix, prepared[tile], from, to, 0, rows,
-                     static_cast<float*>(out) + first * stride, stride);
+      float* y = static_cast<float*>(out) + first * stride;
+      table->product(matrix, prepared[tile], from, to, 0, rows, y, stride);
+      const int begin = from * LANES, count = std::min(matrix.rows, to * LANES) - begin;
+      for (int row = 0; positive && row < rows; row++) {
+        float* part = y + row * stride + begin;
+        table->gate(Activation::Relu, part, nullptr, count, part);
+      }
       return;
     }
     alignas(64) float block[TILE * MAX_GROUP * LANES];
@@ -85,6 +92,21 @@ struct Job {
   }
 };
 
+/* The job of a product, whose memory lasts until the operation is done. */
+Job job_of(const mx::array& input, const Matrix& matrix, bool rounded, mx::array& out,
+           mx::cpu::CommandEncoder& encoder) {
+  const Scalar type = scalar_of(out, "x");
+  const Activations x(input);
+  const Cut cut(matrix, x.rows(), type != Scalar::Float32);
+  const Table& used = table();
+  const int64_t size = used.prepare_size(matrix, cut.tile, rounded);
+  const int64_t part = (size + 63) / 64 * 64;
+  auto* values = x.direct() ? nullptr : temporary<float>(encoder, x.rows() * x.columns());
+  auto* scratch = temporary<char>(encoder, part * cut.tiles);
+  auto* prepared = temporary<Prepared>(encoder, cut.tiles);
+  return {&used, matrix, x, rounded, values, scratch, part, prepared, out.data<void>(), type, cut};
+}
+
 class Product : public Operation {
  public:
   Product(mx::Stream stream, Layout layout, bool rounded)
@@ -93,18 +115,7 @@ class Product : public Operation {
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    const Matrix matrix = layout_.matrix(inputs, 1);
-    const Scalar type = scalar_of(out, "x");
-    const Activations x(inputs[0]);
-    const Cut cut(matrix, x.rows(), type != Scalar::Float32);
-    const Table& used = table();
-    const int64_t size = used.prepare_size(matrix, cut.tile, rounded_);
-    const int64_t part = (size + 63) / 64 * 64;
-    auto* values = x.direct() ? nullptr : temporary<float>(encoder, x.rows() * x.columns());
-    auto* scratch = temporary<char>(encoder, part * cut.tiles);
-    auto* prepared = temporary<Prepared>(encoder, cut.tiles);
-    encoder.dispatch(Job{&used, matrix, x, rounded_, values, scratch, part, prepared,
-                         out.data<void>(), type, cut});
+    encoder.dispatch(job_of(inputs[0], layout_.matrix(inputs, 1), rounded_, out, encoder));
   }
 
   const char* name() const override { return "CowmlxProduct"; }
@@ -133,6 +144,96 @@ mx::array product(const mx::array& x, const mx::array& weight,
   return mx::array(std::move(shape), x.dtype(), std::make_shared<Product>(stream, layout, rounds),
                    std::move(inputs));
 }
+
+/* ---- products with a matrix of another operation's memory ---- */
+
+constexpr int64_t PACK_CHUNK = 1 << 14; /* numbers that one thread packs at a time: some µs */
+
+/* A product, and before it what lays the matrix in blocks. */
+struct DenseJob {
+  Job job;
+  Blocks held;
+  std::optional<Copy> copies[2]; /* of a matrix and a bias that lie otherwise */
+  const float* weight;           /* (N, K), or (K, N) if it is turned */
+  bool turned;
+
+  void pack(int block) const {
+    const int columns = job.matrix.columns, rows = job.matrix.rows, first = block * LANES;
+    float* to = held.packed + int64_t{block} * columns * LANES;
+    if (!turned) {
+      for (int lane = 0; lane < LANES; lane += 4) {
+        const float* four[4];
+        for (int m = 0; m < 4; m++) /* filling is not written */
+          four[m] = weight + int64_t{std::min(first + lane + m, rows - 1)} * columns;
+        job.table->beside(four, columns, LANES, to + lane);
+      }
+      return;
+    }
+    const int lanes = std::min(LANES, rows - first);
+    const float* from = weight + first;
+    for (int k = 0; k < columns; k++, from += rows, to += LANES) {
+      std::copy_n(from, lanes, to);
+      std::fill(to + lanes, to + LANES, 0.0F);
+    }
+  }
+
+  void operator()() const {
+    const Series series;
+    for (const std::optional<Copy>& copy : copies)
+      if (copy) copy->run();
+    if (held.packs) {
+      const int blocks = job.matrix.blocks();
+      const int64_t numbers = int64_t{job.matrix.columns} * LANES;
+      const auto step = static_cast<int>(std::max<int64_t>(1, PACK_CHUNK / numbers));
+      parallel((blocks + step - 1) / step, [&](int part) {
+        for (int block = part * step; block < std::min(blocks, (part + 1) * step); block++)
+          pack(block);
+      });
+      held.filled();
+    }
+    job();
+  }
+};
+
+class Dense : public Operation, public Extensible {
+ public:
+  Dense(mx::Stream stream, bool biased, bool positive)
+      : Operation(stream), biased_(biased), positive_(positive) {}
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    if (out.size() == 0) return;
+    const mx::array& weight = inputs[1];
+    const int columns = weight.shape(0), rows = weight.shape(1);
+    const int64_t numbers = int64_t{(rows + LANES - 1) / LANES} * LANES * columns;
+    std::optional<Copy> copies[2];
+    const Blocks held = keeper_.find(weight, 1, numbers, encoder);
+    const bool turned = weight.strides(0) != 1 || weight.strides(1) != columns;
+    const float* from = nullptr;
+    if (held.packs) from = turned ? lying(weight, encoder, copies[0]) : weight.data<float>();
+    const float* bias = biased_ ? lying(inputs[2], encoder, copies[1]) : nullptr;
+    const Matrix matrix{Format::Float32, 32,  0, rows, columns, held.packed, nullptr, nullptr,
+                        Scalar::Float32, bias};
+    Job job = job_of(inputs[0], matrix, false, out, encoder);
+    job.positive = positive_;
+    encoder.dispatch(DenseJob{job, held, {copies[0], copies[1]}, from, turned});
+  }
+
+  const char* name() const override { return "CowmlxDense"; }
+
+  std::shared_ptr<mx::Primitive> with_bias() override {
+    if (biased_ || positive_) return nullptr;
+    return std::make_shared<Dense>(stream(), true, false);
+  }
+  std::shared_ptr<mx::Primitive> with_relu() override {
+    if (positive_) return nullptr;
+    return std::make_shared<Dense>(stream(), biased_, true);
+  }
+
+ private:
+  bool biased_, positive_;
+  Keeper keeper_;
+};
 
 /* ---- rows of a matrix as numbers ---- */
 
@@ -209,6 +310,10 @@ mx::array take(const mx::array& indices, const mx::array& weight,
 }
 
 }  // namespace
+
+std::shared_ptr<mx::Primitive> dense_product(mx::Stream stream) {
+  return std::make_shared<Dense>(stream, false, false);
+}
 
 void bind_product(nb::module_& module) {
   module.def("product", product, "x"_a, "weight"_a, "scales"_a = nb::none(),

@@ -4,34 +4,22 @@
  * mlx's own compile does that too. But on a CPU it first runs "g++ --version" through a shell, and
  * keeps nothing where that fails; its mode is the whole process's; and it goes through the graph
  * recursively. */
-#include <cstdint>
-#include <memory>
-#include <string_view>
 #include <unordered_map>
 
 #include "mlx/device.h"
 #include "mlx/stream.h"
-#include "operation.h"
+#include "recording.h"
 
 namespace cowmlx {
 namespace {
-
-/* A primitive with its inputs and outputs, by their places among all arrays. */
-struct Step {
-  std::shared_ptr<mx::Primitive> primitive;
-  std::vector<uint32_t> inputs;
-  std::vector<uint32_t> outputs;
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-};
 
 class Recording {
  public:
   /* Write down what a function does with arrays like these.
    *
    * Arrays that it reads beside its inputs are kept if they have values, and built again each time
-   * if they have a primitive. */
-  Recording(const nb::callable& function, const std::vector<mx::array>& inputs)
+   * if they have a primitive. `steady`: most replays have the same matrices. */
+  Recording(const nb::callable& function, const std::vector<mx::array>& inputs, bool steady)
       : stream_(mx::default_stream(mx::default_device())) {
     std::vector<mx::array> places;
     for (const auto& input : inputs) {
@@ -45,7 +33,13 @@ class Recording {
     for (const auto& place : places) place_of(place);
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
+    if (steady && stream_.device == mx::Device::cpu) take_products();
     merge();
+    remove_unread();
+    if (stream_.device == mx::Device::cpu) {
+      fuse(steps_, seen_, results_);
+      remove_unread(); /* what is broadcast */
+    }
     places_.clear();
     seen_.clear();
   }
@@ -119,7 +113,7 @@ class Recording {
   }
 
   void write_step(const mx::array& array) {
-    Step step{array.primitive_ptr(), {}, {}, {}, {}};
+    Recorded step{array.primitive_ptr(), {}, {}, {}, {}};
     for (const auto& input : array.inputs()) step.inputs.push_back(places_.at(input.id()));
     for (const auto& output : array.outputs()) {
       step.outputs.push_back(place_of(output));
@@ -129,26 +123,50 @@ class Recording {
     steps_.push_back(std::move(step));
   }
 
-  /* Merge a bias or a relu into a convolution whose result nothing else reads. */
+  /* Let kernels multiply with matrices that are inputs or kept. */
+  void take_products() {
+    std::unordered_map<uint32_t, const Recorded*> makers;
+    for (const Recorded& step : steps_)
+      for (const uint32_t place : step.outputs) makers[place] = &step;
+    const auto is_given = [&](uint32_t place) {
+      const auto found = makers.find(place);
+      if (found == makers.end()) return true;
+      const Recorded& step = *found->second;
+      return is(*step.primitive, "Transpose") && !makers.contains(step.inputs[0]);
+    };
+    for (Recorded& step : steps_) {
+      if (!is(*step.primitive, "Matmul") || step.dtypes[0] != mx::float32) continue;
+      const mx::array &x = seen_[step.inputs[0]], &matrix = seen_[step.inputs[1]];
+      if (matrix.ndim() != 2 || x.size() == 0 || matrix.size() == 0) continue;
+      if (is_given(step.inputs[1])) step.primitive = dense_product(step.primitive->stream());
+    }
+  }
+
+  /* Merge a bias, a relu or another shape into an operation whose result nothing else reads. */
   void merge() {
     std::vector<uint32_t> users(count_);
-    std::vector<Step*> makers(count_);
-    for (Step& step : steps_) {
+    std::vector<Recorded*> makers(count_);
+    for (Recorded& step : steps_) {
       for (const uint32_t place : step.inputs) users[place]++;
       for (const uint32_t place : step.outputs) makers[place] = &step;
     }
     for (const uint32_t place : results_) users[place]++;
-    const auto own = [&](uint32_t place, const Step& step, size_t output) {
-      const Step* maker = makers[place];
+    const auto own = [&](uint32_t place, const Recorded& step, size_t output) {
+      const Recorded* maker = makers[place];
       return maker != nullptr && users[place] == 1 && maker->shapes[0] == step.shapes[output] &&
                      maker->outputs.size() == 1
                  ? makers[place]
                  : nullptr;
     };
-    for (Step& step : steps_) {
-      if (step.inputs.size() != 2 || step.outputs.size() != 1) continue;
+    for (Recorded& step : steps_) {
+      if (step.outputs.size() != 1) continue;
+      if (step.inputs.size() == 1) {
+        reshape(step, makers[step.inputs[0]], users[step.inputs[0]]);
+        continue;
+      }
+      if (step.inputs.size() != 2) continue;
       for (size_t first = 0; first < 2; first++) {
-        Step* made = own(step.inputs[first], step, 0);
+        Recorded* made = own(step.inputs[first], step, 0);
         if (made == nullptr || made->primitive == nullptr) continue;
         if (!merge_into(*made, step, makers[step.inputs[1 - first]], step.inputs[1 - first]))
           continue;
@@ -156,44 +174,55 @@ class Recording {
         break;
       }
     }
+  }
+
+  void remove_unread() {
     std::vector<bool> needed(count_);
     for (const uint32_t place : results_) needed[place] = true;
     for (size_t at = steps_.size(); at-- > 0;) {
-      Step& step = steps_[at];
+      Recorded& step = steps_[at];
       if (std::none_of(step.outputs.begin(), step.outputs.end(),
                        [&](uint32_t place) { return needed[place]; }))
         step.primitive = nullptr;
       if (step.primitive == nullptr) continue;
       for (const uint32_t place : step.inputs) needed[place] = true;
     }
-    std::erase_if(steps_, [](const Step& step) { return step.primitive == nullptr; });
+    std::erase_if(steps_, [](const Recorded& step) { return step.primitive == nullptr; });
   }
 
-  /* Merge a convolution into the step that reads its result as one of two inputs. */
-  bool merge_into(const Step& made, Step& step, const Step* other, uint32_t place) {
+  /* A product whose rows have other axes: it writes them one after the other. */
+  void reshape(Recorded& step, Recorded* made, uint32_t users) {
+    if (made == nullptr || made->primitive == nullptr || users != 1) return;
+    const bool is_view = is(*step.primitive, "Unflatten") || is(*step.primitive, "Reshape");
+    if (!is_view || !is(*made->primitive, "CowmlxDense")) return;
+    if (step.shapes[0].empty() || step.shapes[0].back() != made->shapes[0].back()) return;
+    step.primitive = made->primitive;
+    step.inputs = made->inputs;
+    made->primitive = nullptr;
+  }
+
+  /* Merge an operation into the step that reads its result as one of two inputs. */
+  bool merge_into(const Recorded& made, Recorded& step, const Recorded* other, uint32_t place) {
     uint32_t spread = place; /* what is broadcast to the result's shape */
     if (other != nullptr) {
       if (!is(*other->primitive, "Broadcast")) return false;
       spread = other->inputs[0];
     }
+    auto* extended = dynamic_cast<Extensible*>(made.primitive.get());
+    if (extended == nullptr) return false;
     const mx::Primitive& does = *step.primitive;
     std::vector<uint32_t> inputs = made.inputs;
     std::shared_ptr<mx::Primitive> merged;
     if (is(does, "Add") && is_vector(spread, step.shapes[0].back())) {
-      merged = with_bias(*made.primitive);
+      merged = extended->with_bias();
       inputs.push_back(spread);
     } else if (is(does, "Maximum") && is_zero(spread)) {
-      merged = with_relu(*made.primitive);
+      merged = extended->with_relu();
     }
     if (merged == nullptr) return false;
     step.primitive = std::move(merged);
     step.inputs = std::move(inputs);
     return true;
-  }
-
-  /* mlx does not export the types of all its primitives. */
-  static bool is(const mx::Primitive& primitive, std::string_view name) {
-    return primitive.name() == name;
   }
 
   /* Whether an array has `count` numbers of float32, along its last axis. */
@@ -212,7 +241,7 @@ class Recording {
   mx::Stream stream_;
   std::vector<mx::Shape> shapes_;
   std::vector<mx::Dtype> dtypes_;
-  std::vector<Step> steps_;
+  std::vector<Recorded> steps_;
   std::vector<std::pair<uint32_t, mx::array>> kept_;
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
@@ -231,8 +260,10 @@ The function is called once, with arrays without values, and must not ask for an
 
 Args:
     function: takes arrays, gives a list of arrays.
-    inputs: arrays of the shapes and dtypes that it is recorded for.)")
-      .def(nb::init<const nb::callable&, const std::vector<mx::array>&>(), "function"_a, "inputs"_a)
+    inputs: arrays of the shapes and dtypes that it is recorded for.
+    steady: whether most replays have the same matrices, which are kept in blocks then.)")
+      .def(nb::init<const nb::callable&, const std::vector<mx::array>&, bool>(), "function"_a,
+           "inputs"_a, "steady"_a = false)
       .def("fits", &Recording::fits, "inputs"_a,
            "Whether it was recorded for such shapes and dtypes, and the default stream of now.")
       .def("replay", &Recording::replay, "inputs"_a,

@@ -1,0 +1,32 @@
+/* What a recording consists of. */
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "operation.h"
+
+namespace cowmlx {
+
+/* A primitive with its inputs and outputs, by their places among all arrays. */
+struct Recorded {
+  std::shared_ptr<mx::Primitive> primitive;
+  std::vector<uint32_t> inputs;
+  std::vector<uint32_t> outputs;
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+};
+
+/* mlx does not export the types of all its primitives. */
+inline bool is(const mx::Primitive& primitive, std::string_view name) {
+  return primitive.name() == name;
+}
+
+/* Let steps that follow each other and compute float32 number by number be one, which goes through
+ * memory once. `arrays`: those of all places; `results`: the places that are asked for. */
+void fuse(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+          const std::vector<uint32_t>& results);
+
+}  // namespace cowmlx
