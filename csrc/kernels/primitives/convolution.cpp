@@ -48,12 +48,41 @@ class Convolution : public WithGradient, public Extensible {
     return std::make_shared<Convolution>(stream(), shape_, axes_, biased_, true);
   }
 
+  /* Convolutions again, which have gradients of the same kind; those of groups are mlx's. */
+  Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
+             const Arrays& outputs) override {
+    const int64_t columns = int64_t{shape_.images} * shape_.out[0] * shape_.out[1] * shape_.out[2];
+    const bool fits =
+        columns <= MOST_COLUMNS && int64_t{shape_.taps()} * shape_.outputs <= MOST_COLUMNS;
+    const bool is_mlx_wrong = *std::ranges::max_element(shape_.spread) > 1;
+    if (shape_.groups > 1 || biased_ || positive_ || (!fits && !is_mlx_wrong) ||
+        outputs[0].size() == 0)
+      return WithGradient::vjp(primals, cotangents, arguments, outputs);
+    Arrays found;
+    for (const int argument : arguments)
+      found.push_back(argument == 0 ? of_input(primals[1], cotangents[0])
+                                    : of_weight(primals[0], cotangents[0]));
+    return found;
+  }
+
+  /* Rows of images are more images. */
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override {
+    if (axes[0] < 0 || axes[1] >= 0 || biased_ || positive_)
+      return WithGradient::vmap(inputs, axes);
+    const int rows = inputs[0].shape(axes[0]);
+    const mx::array x = mx::flatten(rows_first(inputs[0], axes[0], rows), 0, 1, stream());
+    const mx::array made = another(x.shape(0), shape_.channels, shape_.outputs, shape_.flip,
+                                   {x, inputs[1]}, [](ConvolutionShape&, size_t) {});
+    return {{mx::unflatten(made, 0, {rows, shape_.images}, stream())}, {0}};
+  }
+
  protected:
   /* mlx's gradients are wrong where ends of an axis are padded differently, and where windows do
    * not reach its end, so it gets none of these. */
   mx::array plainly(const Arrays& inputs) override {
     mx::array x = inputs[0];
-    std::vector<int> padding;
+    std::vector<int> padding, behind;
     for (size_t axis = 0; axis < axes_; axis++) {
       const size_t at = AXES - axes_ + axis;
       const int reach = (shape_.kernel[at] - 1) * shape_.dilation[at];
@@ -64,11 +93,12 @@ class Convolution : public WithGradient, public Extensible {
       const bool is_known = low == high && low >= 0 && low <= reach;
       if (!is_known && shape_.spread[at] == 1) x = padded(x, static_cast<int>(1 + axis), low, high);
       padding.push_back(is_known || shape_.spread[at] > 1 ? low : 0);
+      behind.push_back(is_known ? low : shape_.spread[at] > 1 ? shape_.after[at] : 0);
     }
     auto numbers = [this](const Three& all) {
       return std::vector<int>(all.end() - static_cast<std::ptrdiff_t>(axes_), all.end());
     };
-    mx::array y = mx::conv_general(x, inputs[1], numbers(shape_.stride), padding, padding,
+    mx::array y = mx::conv_general(x, inputs[1], numbers(shape_.stride), padding, behind,
                                    numbers(shape_.dilation), numbers(shape_.spread), shape_.groups,
                                    shape_.flip, stream());
     if (biased_) y = mx::add(y, inputs[2], stream());
@@ -76,6 +106,66 @@ class Convolution : public WithGradient, public Extensible {
   }
 
  private:
+  /* Its sizes with other numbers of images and channels, and each axis as `change` makes it. */
+  template <class Change>
+  mx::array another(int images, int channels, int outputs, bool flip, Arrays inputs,
+                    Change change) {
+    ConvolutionShape shape = shape_;
+    shape.images = images;
+    shape.channels = channels;
+    shape.outputs = outputs;
+    shape.flip = flip;
+    mx::Shape made{images};
+    for (size_t at = 0; at < AXES; at++) {
+      change(shape, at);
+      /* As many zeros behind as the last window needs. */
+      shape.after[at] = (shape.out[at] - 1) * shape.stride[at] +
+                        (shape.kernel[at] - 1) * shape.dilation[at] -
+                        (shape.in[at] - 1) * shape.spread[at] - shape.before[at];
+      if (at >= AXES - axes_) made.push_back(shape.out[at]);
+    }
+    made.push_back(outputs);
+    return mx::array(std::move(made), mx::float32,
+                     std::make_shared<Convolution>(stream(), shape, axes_, false, false),
+                     std::move(inputs));
+  }
+
+  /* The first and the last axis change places. */
+  mx::array turned(const mx::array& array) {
+    return mx::swapaxes(array, 0, static_cast<int>(axes_ + 1), stream());
+  }
+
+  /* Each element gets what the windows that it was in give: of the results with zeros between them,
+   * where there was a stride, by the weight backwards. */
+  mx::array of_input(const mx::array& weight, const mx::array& by) {
+    const auto change = [this](ConvolutionShape& shape, size_t at) {
+      std::swap(shape.in[at], shape.out[at]);
+      std::swap(shape.stride[at], shape.spread[at]);
+      shape.before[at] = (shape.kernel[at] - 1) * shape.dilation[at] - shape.before[at];
+    };
+    return another(shape_.images, shape_.outputs, shape_.channels, !shape_.flip,
+                   {by, turned(weight)}, change);
+  }
+
+  /* Each number of a window gets the sum over results of what it met: a window as large as the
+   * results, over images as channels. */
+  mx::array of_weight(const mx::array& x, const mx::array& by) {
+    const auto change = [](ConvolutionShape& shape, size_t at) {
+      std::swap(shape.kernel[at], shape.out[at]);
+      std::swap(shape.stride[at], shape.dilation[at]);
+    };
+    mx::array made = turned(another(shape_.channels, shape_.images, shape_.outputs, false,
+                                    {turned(x), turned(by)}, change));
+    if (!shape_.flip) return made;
+    mx::Shape start(made.ndim(), 0), stop = made.shape(), step(made.ndim(), 1);
+    for (size_t axis = 1; axis <= axes_; axis++) {
+      start[axis] = stop[axis] - 1;
+      stop[axis] = -stop[axis] - 1;
+      step[axis] = -1;
+    }
+    return mx::slice(made, start, stop, step, stream());
+  }
+
   /* Zeros at both ends of an axis; below 0 numbers are cut off. */
   mx::array padded(const mx::array& x, int axis, int low, int high) {
     mx::Shape start(x.ndim(), 0), stop = x.shape();

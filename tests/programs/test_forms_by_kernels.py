@@ -1,4 +1,4 @@
-"""Attention, softmax and norms, which kernels compute, against the same program in float64.
+"""Attention, softmax, norms and convolutions by kernels against the same program in float64.
 
 The table computes float64 by mlx's plain operations, so each form of an operation has another way
 beside it: run, vectorized over every set of inputs, differentiated, and both.
@@ -33,6 +33,17 @@ CASES: list[tuple[str, list[list[int]], dict[str, Any]]] = [
     (ATTENTION, [[1, 1, 5, 4], [1, 1, 3, 4], [1, 1, 3, 4]], {"causal": True}),
     (ATTENTION, [[2, 2, 3, 4], [2, 2, 5, 4], [2, 2, 5, 6], [3, 5]], {"scale": 0.5}),
     (ATTENTION, [[1, 2, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]], {}),
+]
+CONVOLUTIONS: list[tuple[str, list[list[int]], dict[str, Any]]] = [
+    ("conv1d", [[2, 9, 3], [4, 3, 3]], {"stride": 2, "padding": 1}),
+    ("conv1d", [[1, 10, 2], [17, 2, 2]], {"dilation": 3, "padding": 4}),
+    ("conv2d", [[2, 6, 5, 3], [5, 3, 2, 3]], {"padding": 1}),
+    ("conv2d", [[1, 7, 8, 1], [4, 3, 3, 1]], {"stride": [2, 3]}),
+    ("conv2d", [[2, 4, 4, 4], [4, 3, 3, 1]], {"groups": 4, "padding": 1}),
+    ("conv3d", [[1, 3, 4, 3, 2], [3, 2, 2, 1, 2]], {"stride": 2, "padding": 1}),
+    ("conv_transpose2d", [[2, 3, 4, 3], [4, 3, 2, 3]], {"stride": 2, "padding": 1}),
+    ("conv_general", [[2, 7, 3], [2, 3, 3]], {"padding": [[3, 0]], "stride": 2}),
+    ("conv_general", [[2, 7, 3], [2, 3, 3]], {"padding": [[1, 2]], "flip": True}),
 ]
 BOUNDS = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -72,7 +83,7 @@ def both(case: Any, dtype: str, *specs: dict[str, Any]) -> list[Program]:
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *CONVOLUTIONS], ids=str)
 def test_a_run_and_a_gradient_are_those_of_float64(case, dtype):
     shapes = case[1]
     names = [f"x{at}" for at in range(len(shapes))]
@@ -82,7 +93,7 @@ def test_a_run_and_a_gradient_are_those_of_float64(case, dtype):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *CONVOLUTIONS], ids=str)
 def test_rows_of_every_set_of_inputs_are_those_of_float64(case, rows):
     shapes = case[1]
     names = [f"x{at}" for at in range(len(shapes))]
@@ -117,13 +128,23 @@ def test_numbers_that_are_not_finite_spread_as_in_float64(case):
         assert (np.isnan(found) == np.isnan(wanted)).all()
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_slope_of_slopes_is_that_of_float64(causal):
-    case = (ATTENTION, [[1, 2, 3, 4]] * 3, {"causal": causal})
-    first = {"gradient": {"of": "s", "with_respect_to": ["x0", "x1"]}}
-    along = {"of": "s/x0", "with_respect_to": ["x0", "x1", "x2"], "along": "v"}
-    programs = both(case, "float32", first, {"gradient": along})
-    agrees(*programs, numbers([*case[1], case[1][0]], "float32"), "float32")
+TWICE = [
+    (ATTENTION, [[1, 2, 3, 4]] * 3, {}),
+    (ATTENTION, [[1, 2, 3, 4]] * 3, {"causal": True}),
+    ("softmax", [[3, 7]], {"axis": -1}),
+    *CONVOLUTIONS,
+]
+
+
+@pytest.mark.parametrize("case", TWICE, ids=str)
+def test_a_slope_of_slopes_is_that_of_float64(case):
+    names = [f"x{at}" for at in range(len(case[1]))]
+    for of in names[:2]:
+        first = {"gradient": {"of": "s", "with_respect_to": names}}
+        along = {"of": f"s/{of}", "with_respect_to": names, "along": "v"}
+        programs = both(case, "float32", first, {"gradient": along})
+        shape = case[1][names.index(of)]
+        agrees(*programs, numbers([*case[1], shape], "float32"), "float32")
 
 
 def masked(kind: str, mask: Any) -> np.ndarray:
