@@ -38,6 +38,7 @@ def difference(found: Array, wanted: Array, loose: float = 1.0, least: float = 0
 def parts_differ(one: np.ndarray, other: np.ndarray, rounding: float, least: float = 0.0) -> str:
     """How inexact numbers differ by more than rounding, which is of a complex number's size."""
     if np.iscomplexobj(one):
+        other = np.asarray(other, np.complex128)
         least = np.max(np.abs(other), initial=least, where=np.isfinite(other))
         return parts_differ(one.real, other.real, rounding, least) or parts_differ(
             one.imag, other.imag, rounding, least
