@@ -28,9 +28,10 @@ _COUNTS = re.compile(
     rf"{_LAYERS.pattern}|(\w+_)?(num|n)_(\w+_)?(layers?|blocks|loops|experts?|heads?|groups?|inputs)"
     r"|\w+_(num|iters|loops|layers)|\w*experts_per_tok(en)?|moe_(top_?)?k|top_k_experts"
 )
+_HIDDEN = "num_hidden_layers"
 _PASSES = re.compile(r"num_loops|loop_num|\w+_iters")
-# Numbers of groups, by which mlx divides without a look at them.
-_DIVISORS = ("n_group", "group_norm_size")
+# Numbers by which networks or mlx divide without a look at them, some only in long prompts.
+_DIVISORS = ("n_group", "group_norm_size", "index_n_heads")
 
 
 def check_sizes(config: dict[str, Any], prefix: str = "") -> None:
@@ -59,6 +60,24 @@ def check_sizes(config: dict[str, Any], prefix: str = "") -> None:
         elif _COUNTS.fullmatch(key):
             named = _LAYERS.fullmatch(key) or key in ("num_blocks", "num_experts")
             _require(f"{prefix}{key}", value, 0 if named else min(value, 0), _MOST)
+
+
+def check_layers(config: dict[str, Any], weights: int) -> None:
+    """Refuse more layers than a folder has weights, before they are made.
+
+    Raises:
+        BadFormat: there are more.
+    """
+    for part, prefix in ((config, ""), (config.get("text_config"), "text_config.")):
+        layers = _number(part, _HIDDEN) if isinstance(part, dict) else 0
+        if layers > weights:
+            key = f"{prefix}{_HIDDEN}"
+            raise invalid_config(
+                f"{key} is {layers}, but the folder has weights for at most {weights}",
+                key=key,
+                value=layers,
+                accepted=f"at most {weights}",
+            )
 
 
 def _number(part: dict[str, Any], key: str) -> int:

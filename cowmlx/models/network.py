@@ -44,6 +44,7 @@ def build(
     from cowmlx.models import mtp  # late: it needs mlx
 
     module = architectures.load(architecture)
+    config_bounds.check_layers(config, len(arrays))
     if architecture not in architectures.SELF_CHECKED:
         check_numbers(config, module.ModelArgs)
     labelled = ranking.is_classifier(config) and architecture not in architectures.ENCODERS

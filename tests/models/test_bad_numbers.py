@@ -20,6 +20,7 @@ HUGE = 2**31 - 1
 CASES: list[tuple[str, dict[str, int], str]] = [
     ("bailing_hybrid", {"group_norm_size": 0}, "group_norm_size is 0"),
     ("bailing_moe_v3", {"n_group": 0}, "n_group is 0"),
+    ("deepseek_v32", {"index_n_heads": 0}, "index_n_heads is 0"),
     ("dbrx", {"ffn_config.moe_num_experts": HUGE}, "ffn_config.moe_num_experts is"),
     ("dbrx", {"n_layers": 4096, "ffn_config.moe_num_experts": 4096}, "more than 65536 modules"),
     ("gemma3n", {"text_config.altup_active_idx": HUGE}, "text_config.altup_active_idx is"),
@@ -27,6 +28,7 @@ CASES: list[tuple[str, dict[str, int], str]] = [
     ("nanbeige", {"num_loops": HUGE}, "num_loops is"),
     ("nanbeige", {"num_hidden_layers": 4096, "num_loops": 5}, "num_loops is 5, not within 0 to 4"),
     ("plamo2", {"num_hidden_layers": HUGE}, "num_hidden_layers is"),
+    ("llama", {"num_hidden_layers": 4000}, "is 4000, but the folder has weights for at most 30"),
     ("llama", {"head_dim": 2**40}, "head_dim is 1099511627776"),
     ("llama", {"intermediate_size": 0}, "intermediate_size is 0"),
     ("llama", {"vocab_size": -1}, "vocab_size is -1"),
