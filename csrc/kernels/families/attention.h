@@ -1,6 +1,7 @@
 /* Attention over a cache; meanings in table.h. The including file has chosen an instruction set. */
 #pragma once
 
+#include "beside.h"
 #include "rows.h"
 
 namespace cowmlx::ISA {
@@ -253,159 +254,200 @@ COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
   }
 }
 
-/* ---- many queries, as in prompts: 16 lanes hold 16 queries ---- */
+/* ---- many queries, as in prompts: 16 lanes hold 16 queries, then 16 numbers of a value ---- */
 
-/* Vectors of queries, and rows of keys or values, whose sums stay in registers. */
+/* Vectors, and numbers that each is multiplied with, whose sums stay in registers. */
 constexpr int WIDE = VECTORS >= 32 ? 2 : 1;
 constexpr int DEEP = VECTORS >= 32 ? 8 : 4;
 constexpr int QUERIES = WIDE * LANES;
 
-/* sums[i] += a[i][k * step] * b[k], for every k, where b[k] is QUERIES numbers. */
-template <int N>
-COWMLX_INLINE void outer(const float* const (&a)[N], int64_t step, const float* b, int count,
-                         F (&sums)[N][WIDE]) {
+/* sums[i] += number(i, k) * b[k], for every k, where b[k] is W vectors `stride` apart, of so many
+ * lanes. */
+template <int N, int W, class Number>
+COWMLX_INLINE void outer(Number number, const float* b, int64_t stride, int lanes, int count,
+                         F (&sums)[N][W]) {
   for (int k = 0; k < count; k++) {
-    F lanes[WIDE];
-    for (int w = 0; w < WIDE; w++)
-      lanes[w] = load(b + static_cast<int64_t>(k) * QUERIES + w * LANES);
+    F row[W];
+    for (int w = 0; w < W; w++) row[w] = get(b + k * stride + w * LANES, lanes);
     for (int i = 0; i < N; i++) {
-      F number = set(a[i][k * step]);
-      for (int w = 0; w < WIDE; w++) sums[i][w] = fma(number, lanes[w], sums[i][w]);
+      const F one = set(number(i, k));
+      for (int w = 0; w < W; w++) sums[i][w] = fma(one, row[w], sums[i][w]);
     }
   }
 }
 
-/* A vector of queries between tiles. */
+/* Up to W vectors of queries, between tiles. Lanes behind the last do what it does. */
+template <int W>
 struct Queries {
-  F largest[WIDE], total[WIDE]; /* of the scores so far; of e^(score - largest) */
-  F kept[WIDE];                 /* by which the last tile has shrunk what was before it */
-  F low[WIDE], high[WIDE];      /* what each sees, as numbers */
-};
+  static constexpr int ALL = W * LANES;
 
-/* scores[position][query] of a tile's n positions. */
-COWMLX_INLINE void score(const Attention& a, const Tile& keys, int n, const float* queries,
-                         float* scores) {
-  for (int i = 0; i < n; i += DEEP) {
-    const float* rows[DEEP];
-    for (int k = 0; k < DEEP; k++) rows[k] = keys.data + (i + k < n ? i + k : n - 1) * keys.stride;
-    F sums[DEEP][WIDE];
-    for (int k = 0; k < DEEP; k++)
-      for (int w = 0; w < WIDE; w++) sums[k][w] = zero();
-    outer<DEEP>(rows, 1, queries, a.key_dim, sums);
-    for (int k = 0; k < DEEP; k++)
-      for (int w = 0; w < WIDE; w++) {
-        F x = a.soft_cap > 0 ? capped(sums[k][w], a.soft_cap) : sums[k][w];
-        store(scores + (i + k) * QUERIES + w * LANES, x);
+  int count;
+  int head[ALL], t[ALL];
+  float* out[ALL];
+  float low[ALL], high[ALL]; /* what each sees, as numbers */
+  float kept[ALL];           /* by which the last tile has shrunk what was before it */
+  F largest[W], total[W];    /* of the scores so far; of e^(score - largest) */
+  Seen any, all;             /* positions that some see, and that all see */
+
+  /* Numbers [row, row_end) of t * heads + head; `turned` becomes [key dim][query]. */
+  Queries(const Attention& a, int64_t row, int64_t row_end, float* turned)
+      : count(static_cast<int>(row_end - row)), any{a.end, a.first}, all{a.first, a.end} {
+    int now = static_cast<int>(row / a.heads), own = static_cast<int>(row % a.heads);
+    const float* query[ALL];
+    for (int lane = 0; lane < ALL; lane++) {
+      head[lane] = own;
+      t[lane] = now;
+      query[lane] = a.query + own * a.query_head_stride + now * a.query_stride;
+      out[lane] = a.out + own * a.out_head_stride + now * a.out_stride;
+      const Seen seen = seen_by(a, now);
+      low[lane] = static_cast<float>(seen.low);
+      high[lane] = static_cast<float>(seen.high);
+      kept[lane] = a.sinks ? a.sinks[own] : LOWEST;
+      if (seen.low < any.low) any.low = seen.low;
+      if (seen.high > any.high) any.high = seen.high;
+      if (seen.low > all.low) all.low = seen.low;
+      if (seen.high < all.high) all.high = seen.high;
+      if (lane + 1 >= count) continue;
+      each_vector(a.value_dim, [&](int d, int lanes) { put(out[lane] + d, zero(), lanes); });
+      if (++own < a.heads) continue;
+      own = 0;
+      now++;
+    }
+    each_vector(a.value_dim, [&](int d, int lanes) { put(out[count - 1] + d, zero(), lanes); });
+    for (int lane = 0; lane < ALL; lane += 4)
+      beside_rows(query + lane, a.key_dim, ALL, turned + lane);
+    for (int64_t i = 0; i < int64_t{a.key_dim} * ALL; i += LANES)
+      store(turned + i, load(turned + i) * set(a.scale));
+    for (int w = 0; w < W; w++) {
+      largest[w] = load(kept + w * LANES);
+      total[w] = set(a.sinks ? 1.0f : 0.0f);
+    }
+  }
+
+  /* scores[position][query] of a tile's n positions. */
+  void score(const Attention& a, const Tile& keys, int n, const float* turned,
+             float* scores) const {
+    for (int i = 0; i < n; i += DEEP) {
+      const float* rows[DEEP];
+      for (int k = 0; k < DEEP; k++)
+        rows[k] = keys.data + (i + k < n ? i + k : n - 1) * keys.stride;
+      F sums[DEEP][W];
+      for (int k = 0; k < DEEP; k++)
+        for (int w = 0; w < W; w++) sums[k][w] = zero();
+      outer([&](int k, int d) { return rows[k][d]; }, turned, ALL, LANES, a.key_dim, sums);
+      for (int k = 0; k < DEEP; k++)
+        for (int w = 0; w < W; w++) {
+          const F x = a.soft_cap > 0 ? capped(sums[k][w], a.soft_cap) : sums[k][w];
+          store(scores + (i + k) * ALL + w * LANES, x);
+        }
+    }
+  }
+
+  /* Take away scores of positions that are not seen. */
+  void see(const Attention& a, int start, int n, float* scores) const {
+    if (start < all.low || start + n > all.high)
+      for (int i = 0; i < n; i++)
+        for (int w = 0; w < W; w++) {
+          float* at = scores + i * ALL + w * LANES;
+          const F here = set(static_cast<float>(start + i));
+          const F seen = select_less(here, load(high + w * LANES), load(at), set(NEVER));
+          store(at, select_less(here, load(low + w * LANES), set(NEVER), seen));
+        }
+    if (a.mask == nullptr) return;
+    for (int lane = 0; lane < (count + DEEP - 1) / DEEP * DEEP; lane++)
+      for (int i = 0; i < n; i++) {
+        float& at = scores[i * ALL + lane];
+        at = with_mask(a, head[lane], t[lane], start + i, at);
       }
   }
-}
 
-/* Turn scores into weights. */
-COWMLX_INLINE void weigh(Queries& q, int n, float* scores) {
-  for (int w = 0; w < WIDE; w++) {
-    float* own = scores + w * LANES;
-    F largest = q.largest[w];
-    for (int i = 0; i < n; i++) largest = max(largest, load(own + i * QUERIES));
-    q.kept[w] = exp(q.largest[w] - largest);
-    q.largest[w] = largest;
-    F total = zero();
-    for (int i = 0; i < n; i++) {
-      F weight = exp(load(own + i * QUERIES) - largest);
-      store(own + i * QUERIES, weight);
-      total = total + weight;
+  /* Turn scores into weights. */
+  void weigh(int n, float* scores) {
+    for (int w = 0; w < W; w++) {
+      float* own = scores + w * LANES;
+      F most = largest[w];
+      for (int i = 0; i < n; i++) most = max(most, load(own + i * ALL));
+      const F shrunk = exp(largest[w] - most);
+      store(kept + w * LANES, shrunk);
+      largest[w] = most;
+      F sum = zero();
+      for (int i = 0; i < n; i++) {
+        const F weight = exp(load(own + i * ALL) - most);
+        store(own + i * ALL, weight);
+        sum = sum + weight;
+      }
+      total[w] = fma(total[w], shrunk, sum);
     }
-    q.total[w] = fma(q.total[w], q.kept[w], total);
   }
-}
+};
 
-/* out[dim][query] = out * kept + sum over positions of weight * value, for N dims. */
-template <int N>
-COWMLX_INLINE void mix(const float* values, int64_t stride, int n, const float* weights,
-                       const Queries& q, float* out) {
-  F sums[N][WIDE];
-  const float* columns[N];
-  for (int i = 0; i < N; i++) {
-    columns[i] = values + i;
-    for (int w = 0; w < WIDE; w++) sums[i][w] = load(out + i * QUERIES + w * LANES) * q.kept[w];
-  }
-  outer<N>(columns, stride, weights, n, sums);
+/* Where queries' results lie, and the weights of a tile: [position][query]. */
+struct Mixed {
+  float* const* out;
+  const float* kept;
+  const float* weights;
+  int queries, all; /* in use; of a row of weights */
+};
+
+/* out = out * kept + sum over positions of weight * value, of N queries from `query` on, and W
+ * vectors of dims from d on. */
+template <int N, int W>
+COWMLX_INLINE void mix(const Mixed& to, int query, const Tile& values, int n, int d, int lanes) {
+  const float* weights = to.weights + query;
+  F sums[N][W];
   for (int i = 0; i < N; i++)
-    for (int w = 0; w < WIDE; w++) store(out + i * QUERIES + w * LANES, sums[i][w]);
+    for (int w = 0; w < W; w++)
+      sums[i][w] = get(to.out[query + i] + d + w * LANES, lanes) * set(to.kept[query + i]);
+  outer([&](int i, int k) { return weights[i + int64_t{k} * to.all]; }, values.data + d,
+        values.stride, lanes, n, sums);
+  for (int i = 0; i < N; i++)
+    for (int w = 0; w < W; w++) put(to.out[query + i] + d + w * LANES, sums[i][w], lanes);
 }
 
-/* Up to QUERIES queries: numbers [row, row_end) of t * heads + head. */
+/* All queries, a few at a time; lanes behind the last one write what it does. */
+template <int W>
+COWMLX_INLINE void mix_queries(const Mixed& to, const Tile& values, int n, int d, int lanes) {
+  int query = 0;
+  for (; query + DEEP / 2 < to.queries; query += DEEP) mix<DEEP, W>(to, query, values, n, d, lanes);
+  if (query < to.queries) mix<DEEP / 2, W>(to, query, values, n, d, lanes);
+}
+
+/* Apart, since tiles of all sizes use it. */
+static __attribute__((noinline, flatten)) void mix_values(const Mixed& to, const Tile& values,
+                                                          int n, int dim) {
+  int d = 0;
+  for (; d + WIDE * LANES <= dim; d += WIDE * LANES) mix_queries<WIDE>(to, values, n, d, LANES);
+  for (; d + LANES <= dim; d += LANES) mix_queries<1>(to, values, n, d, LANES);
+  if (d < dim) mix_queries<1>(to, values, n, d, dim - d);
+}
+
+/* Up to W vectors of queries: numbers [row, row_end) of t * heads + head. */
+template <int W>
 COWMLX_INLINE void attend_tile(const Attention& a, int64_t row, int64_t row_end, float* scratch) {
-  float* queries = scratch;                                         /* [key dim][query] */
-  float* out = queries + static_cast<int64_t>(a.key_dim) * QUERIES; /* [value dim][query] */
-  float* scores = out + static_cast<int64_t>(a.value_dim) * QUERIES;
+  float* turned = scratch;
+  float* scores = turned + int64_t{a.key_dim} * QUERIES;
   float* room = scores + TILE * QUERIES;
-
-  float low[QUERIES], high[QUERIES], sinks[QUERIES];
-  int lowest = a.end, highest = a.first, all_from = a.first, all_to = a.end;
-  for (int lane = 0; lane < QUERIES; lane++) {
-    /* Lanes behind the last query do what it does. */
-    int64_t r = row + lane < row_end ? row + lane : row_end - 1;
-    int t = static_cast<int>(r / a.heads), head = static_cast<int>(r % a.heads);
-    const float* query = a.query + head * a.query_head_stride + t * a.query_stride;
-    for (int d = 0; d < a.key_dim; d++) queries[d * QUERIES + lane] = query[d] * a.scale;
-    Seen seen = seen_by(a, t);
-    low[lane] = static_cast<float>(seen.low);
-    high[lane] = static_cast<float>(seen.high);
-    sinks[lane] = a.sinks ? a.sinks[head] : LOWEST;
-    if (seen.low < lowest) lowest = seen.low;
-    if (seen.high > highest) highest = seen.high;
-    if (seen.low > all_from) all_from = seen.low;
-    if (seen.high < all_to) all_to = seen.high;
+  Queries<W> q(a, row, row_end, turned);
+  const Mixed mixed{q.out, q.kept, scores, q.count, q.ALL};
+  for (int start = tile_start(a, q.any.low); start < q.any.high; start += TILE) {
+    const int n = q.any.high - start < TILE ? q.any.high - start : TILE;
+    q.score(a, tile_of(a.keys, start, n, a.key_dim, room), n, turned, scores);
+    q.see(a, start, n, scores);
+    q.weigh(n, scores);
+    mix_values(mixed, tile_of(a.values, start, n, a.value_dim, room), n, a.value_dim);
   }
-  Queries q;
-  for (int w = 0; w < WIDE; w++) {
-    q.low[w] = load(low + w * LANES);
-    q.high[w] = load(high + w * LANES);
-    q.largest[w] = load(sinks + w * LANES);
-    q.total[w] = set(a.sinks ? 1.0f : 0.0f);
-  }
-  for (int64_t i = 0; i < static_cast<int64_t>(a.value_dim) * QUERIES; i += LANES)
-    store(out + i, zero());
-
-  for (int start = tile_start(a, lowest); start < highest; start += TILE) {
-    int n = highest - start < TILE ? highest - start : TILE;
-    score(a, tile_of(a.keys, start, n, a.key_dim, room), n, queries, scores);
-    if (start < all_from || start + n > all_to)
-      for (int i = 0; i < n; i++)
-        for (int w = 0; w < WIDE; w++) {
-          float* at = scores + i * QUERIES + w * LANES;
-          F here = set(static_cast<float>(start + i));
-          F seen = select_less(here, q.high[w], load(at), set(NEVER));
-          store(at, select_less(here, q.low[w], set(NEVER), seen));
-        }
-    if (a.mask)
-      for (int64_t r = row; r < row_end; r++)
-        for (int i = 0; i < n; i++) {
-          float& at = scores[i * QUERIES + (r - row)];
-          at = with_mask(a, static_cast<int>(r % a.heads), static_cast<int>(r / a.heads), start + i,
-                         at);
-        }
-    weigh(q, n, scores);
-    Tile values = tile_of(a.values, start, n, a.value_dim, room);
-    int d = 0;
-    for (; d + DEEP <= a.value_dim; d += DEEP)
-      mix<DEEP>(values.data + d, values.stride, n, scores, q, out + d * QUERIES);
-    for (; d < a.value_dim; d++)
-      mix<1>(values.data + d, values.stride, n, scores, q, out + d * QUERIES);
-  }
-
-  for (int w = 0; w < WIDE; w++) store(low + w * LANES, share_of(q.total[w]));
-  for (int64_t r = row; r < row_end; r++) {
-    int lane = static_cast<int>(r - row);
-    float* to = a.out + (r % a.heads) * a.out_head_stride + (r / a.heads) * a.out_stride;
-    for (int d = 0; d < a.value_dim; d++) to[d] = out[d * QUERIES + lane] * low[lane];
+  for (int w = 0; w < W; w++) store(q.kept + w * LANES, share_of(q.total[w]));
+  for (int lane = 0; lane < q.count; lane++) {
+    const F share = set(q.kept[lane]);
+    float* out = q.out[lane];
+    each_vector(a.value_dim,
+                [=](int d, int lanes) { put(out + d, get(out + d, lanes) * share, lanes); });
   }
 }
 
 static size_t attention_size(int key_dim, int value_dim) {
-  size_t dims = static_cast<size_t>(key_dim) + static_cast<size_t>(value_dim);
   size_t room = TILE * static_cast<size_t>(key_dim > value_dim ? key_dim : value_dim);
-  size_t many = dims * QUERIES + TILE * QUERIES + room;
+  size_t many = static_cast<size_t>(key_dim) * QUERIES + TILE * QUERIES + room;
   size_t few = FEW * TILE + room;
   return (many > few ? many : few) + LANES;
 }
@@ -414,9 +456,11 @@ COWMLX_KERNEL void attention(const Attention& a) {
   if (a.queries < 1 || a.heads < 1) return;
   float* scratch = aligned(a.scratch);
   if (a.queries <= FEW_QUERIES && a.heads <= FEW_HEADS) return attend_few(a, scratch);
-  int64_t rows = static_cast<int64_t>(a.queries) * a.heads;
-  for (int64_t row = 0; row < rows; row += QUERIES)
-    attend_tile(a, row, row + QUERIES < rows ? row + QUERIES : rows, scratch);
+  const int64_t rows = static_cast<int64_t>(a.queries) * a.heads;
+  int64_t row = 0;
+  for (; row + LANES < rows; row += QUERIES)
+    attend_tile<WIDE>(a, row, row + QUERIES < rows ? row + QUERIES : rows, scratch);
+  if (row < rows) attend_tile<1>(a, row, rows, scratch);
 }
 
 }  // namespace cowmlx::ISA

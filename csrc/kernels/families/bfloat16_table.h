@@ -93,7 +93,7 @@ static void product_of_pairs(const Matrix& matrix, const Prepared& prepared, int
   if (prepared.pairs == nullptr)
     return COWMLX_BASE.product(matrix, prepared, from, to, row, row_end, y, stride);
   if (row >= row_end) return;
-  product_of<Pairs>(Task{matrix, prepared, y, stride, row_end}, from, to, row);
+  product_of<Pairs>(Task{matrix, prepared, y, stride, row, row_end}, from, to, row);
 }
 
 static constexpr Table filled(const char* name) {

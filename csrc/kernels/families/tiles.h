@@ -222,8 +222,9 @@ COWMLX_INLINE void paired_products(const uint32_t* w, I table, const uint32_t* x
 }
 #endif
 
-/* Sums of products of int8 numbers, of as many as are rounded together, from step `step` on. */
-template <class Code, int BITS, int M, int B>
+/* Sums of products of int8 numbers, of as many as are rounded together, from step `step` on; ASKS
+ * for later ones. */
+template <class Code, int BITS, int M, int B, bool ASKS>
 COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, const uint32_t* x,
                                  int64_t run, int64_t step, I (&part)[M][B]) {
   constexpr int WORDS = Code::WORDS, PARTS = Code::NUMBERS / 4;
@@ -238,8 +239,9 @@ COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, cons
     for (int b = 0; b < B; b++)
       for (int i = 0; i < WORDS; i++)
         word[b][i] = load_words(w + (b * words + here * WORDS + i) * LANES);
-    for (int i = 0; i < WORDS; i++)
-      ask_for<B>(w, (here * WORDS + i) * WORD, ahead<M>(), words * WORD);
+    if constexpr (ASKS)
+      for (int i = 0; i < WORDS; i++)
+        ask_for<B>(w, (here * WORDS + i) * WORD, ahead<M>(), words * WORD);
     unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
       constexpr int P = decltype(p)::value;
       I weight[B];
@@ -263,7 +265,7 @@ COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, cons
 }
 
 /* Quantized weights and int8 activations: sums of numbers rounded together are exact integers. */
-template <class Code, int BITS, int M, int B>
+template <class Code, int BITS, int M, int B, bool ASKS>
 static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const float* scales,
                       const float* sums, int block, const Output& out) {
   constexpr int TOGETHER = rounded_together(Code::BIASED), STEPS = TOGETHER / Code::NUMBERS;
@@ -281,7 +283,7 @@ static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const 
       for (int b = 0; b < B; b++) value[m][b] = zero();
     for (const int end = p + matrix.group / TOGETHER; p < end; p++) {
       I part[M][B];
-      int8_products<Code, BITS, M, B>(w, words, table, units, run, int64_t{p} * STEPS, part);
+      int8_products<Code, BITS, M, B, ASKS>(w, words, table, units, run, int64_t{p} * STEPS, part);
       for (int m = 0; m < M; m++) {
         const F scale = set(scales[int64_t{m} * parts + p]);
         for (int b = 0; b < B; b++) value[m][b] = fma(convert(part[m][b]), scale, value[m][b]);
@@ -311,7 +313,7 @@ struct Task {
   const Prepared& prepared;
   float* y;
   int64_t stride;
-  int row_end;
+  int row, row_end;
 
   Output from(int row) const { return {y + row * stride, stride, row_end - row}; }
   int64_t groups() const { return matrix.columns / matrix.group; }

@@ -40,8 +40,12 @@ COWMLX_INLINE void each_vector(int n, Body body) {
  * stays. */
 COWMLX_INLINE F exp(F x) {
   x = min(set(89.0f), max(set(-104.0f), x));
-  I n = round(x * set(0x1.715476p+0f));
-  F steps = convert(n);
+#ifdef COWMLX_SCALES
+  const F steps = nearest(x * set(0x1.715476p+0f));
+#else
+  const I n = round(x * set(0x1.715476p+0f));
+  const F steps = convert(n);
+#endif
   F r = fnma(steps, set(0x1.62e400p-1f), x);
   r = fnma(steps, set(0x1.7f7d1cp-20f), r);
   F p = set(1.0f / 5040);
@@ -50,12 +54,16 @@ COWMLX_INLINE F exp(F x) {
   p = fma(p, r, set(1.0f / 24));
   p = fma(p, r, set(1.0f / 6));
   p = fma(p, r, set(0.5f));
-  F e = fma(p, r * r, r) + set(1.0f);
+  const F e = fma(p, r * r, r) + set(1.0f);
+#ifdef COWMLX_SCALES
+  return scaled(e, steps);
+#else
   /* In two factors, since 2^n alone may be no normal number where the result is one. */
-  I half = shift_right<1>(n + set_word(256)) + set_word(0u - 128);
-  I rest = n + (half ^ set_word(0xffffffff)) + set_word(1);
-  e = e * as_floats(shift_left<23>(half + set_word(127)));
-  return e * as_floats(shift_left<23>(rest + set_word(127)));
+  const I half = shift_right<1>(n + set_word(256)) + set_word(0u - 128);
+  const I rest = n + (half ^ set_word(0xffffffff)) + set_word(1);
+  const F most = e * as_floats(shift_left<23>(half + set_word(127)));
+  return most * as_floats(shift_left<23>(rest + set_word(127)));
+#endif
 }
 
 COWMLX_INLINE F negative(F x) { return zero() - x; }

@@ -147,6 +147,12 @@ COWMLX_INLINE I shift_right_signed(I a) {
 constexpr bool NUMBERS_BY_SHIFTS = false;
 COWMLX_INLINE F convert(I a) { return {_mm512_cvtepi32_ps(a.v)}; }
 COWMLX_INLINE I round(F a) { return {_mm512_cvtps_epi32(a.v)}; }
+/* The nearest whole numbers, and a times 2 to the power of a whole number, rounded once. */
+#define COWMLX_SCALES
+COWMLX_INLINE F nearest(F a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+COWMLX_INLINE F scaled(F a, F power) { return {_mm512_scalef_ps(a.v, power.v)}; }
 COWMLX_INLINE F as_floats(I a) { return {_mm512_castsi512_ps(a.v)}; }
 COWMLX_INLINE I as_words(F a) { return {_mm512_castps_si512(a.v)}; }
 COWMLX_INLINE F lookup(F table, I index) { return {_mm512_permutexvar_ps(index.v, table.v)}; }
