@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 RESERVE = 32 << 20  # bytes that must be free for a call
 MAX_PROCESSORS = 8  # of the branches of one network
 _POOL = 4  # threads of each of mlx's two pools that read files
-# A file of NumPy's format with one number.
-_HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
-_ONE_NUMBER = b"\x93NUMPY\x01\x00\x76\x00" + _HEADER + bytes(4)
+# How a file of NumPy's format begins that has so many numbers of four bytes.
+_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d,), }"
 # A read of so many bytes uses the second pool.
 LARGE_READ = 1 << 25
 
@@ -134,12 +133,12 @@ def large_readers_run() -> bool:
 
 
 def start_large_readers(read: Callable[[], object]) -> None:
-    """Start the pool that reads large arrays; ``read`` must read one.
+    """Start the pool that reads large arrays; ``read`` must read one, and is used if need be.
 
     Raises:
         OutOfMemory: it cannot be started.
     """
-    _start_pool("large", read)
+    _start_pool("large", lambda: _read_zeros(LARGE_READ // 4) or read())
 
 
 def _start_pool(name: str, use: Callable[[], object]) -> None:
@@ -154,18 +153,33 @@ def _read_one_number() -> None:
     """Read a file, by a path in memory if possible: without one mlx imports pathlib, for ms."""
     import mlx.core as mx
 
+    if not _read_zeros(1):
+        mx.eval(mx.load(io.BytesIO(_header(1) + bytes(4)), format="npy"))
+
+
+def _read_zeros(count: int) -> bool:
+    """Read a file of zeros that takes no memory; returns whether there is such a file."""
+    import mlx.core as mx
+
     try:
         descriptor = os.memfd_create("cowmlx")  # type: ignore[attr-defined,unused-ignore]
     except (AttributeError, OSError):  # another system, or it has no more descriptors
-        mx.eval(mx.load(io.BytesIO(_ONE_NUMBER), format="npy"))
-        return
+        return False
     try:
-        os.write(descriptor, _ONE_NUMBER)
+        begin = _header(count)
+        os.write(descriptor, begin)
+        os.ftruncate(descriptor, len(begin) + 4 * count)
         mx.eval(mx.load(f"/proc/self/fd/{descriptor}", format="npy"))
-    except RuntimeError:  # there is no /proc
-        mx.eval(mx.load(io.BytesIO(_ONE_NUMBER), format="npy"))
+    except (OSError, RuntimeError):  # there is no /proc
+        return False
     finally:
         os.close(descriptor)
+    return True
+
+
+def _header(count: int) -> bytes:
+    text = (_HEADER % count).ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00\x76\x00" + text.encode()
 
 
 class Branches:

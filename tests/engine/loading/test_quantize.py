@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from ctypes import byref, c_int32
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from driver import Oracle, delivered, generate_at_once, greedy, opened, prompt
 from support import tiny_models
 from support.library import StatusError
+from support.paths import ROOT
 from support.signatures import (
     ECANCELED,
     EINVAL,
@@ -246,3 +249,36 @@ def test_a_large_matrix_is_never_in_memory_as_a_whole(lib, load, tmp_path):
         tmp_path / "stored", "llama", config=config, dtype="float32", quantize=settings
     )
     assert logits(lib, model) == logits(lib, load(stored))
+
+
+# Prints by how many MB the process was larger than before, at most.
+FIRST_LOAD = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from support.library import Library
+
+def resident(kind):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
+
+lib = Library()
+lib.start(device="cpu")
+before = resident("VmRSS")
+Path("/proc/self/clear_refs").write_text("5")
+lib.load(sys.argv[2], quantize_bits=4)
+print(resident("VmHWM") - before)
+lib.stop()
+"""
+
+
+@pytest.mark.skipif(not kernels.available(), reason="there are no kernels here")
+@pytest.mark.skipif(not MEMORY.exists(), reason="there is no /proc/self/status here")
+def test_nor_when_the_first_model_is_loaded(tmp_path):
+    """That load starts the threads that read large arrays."""
+    config = {**WIDE, "vocab_size": 100_000, "tie_word_embeddings": True}
+    folder = tiny_models.make(tmp_path / "large", "llama", config=config, dtype="float32")
+    command = [sys.executable, "-c", FIRST_LOAD, str(ROOT / "tests"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.75 * 100_000 * 256 * 4 / 2**20
