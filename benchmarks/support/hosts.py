@@ -147,14 +147,16 @@ def python_host(name: str, *arguments: object, **options: Any) -> Peer:
     return Peer([sys.executable, HOSTS / f"{name}.py", *arguments], **options)
 
 
-def take_turns(blocks: int, sides: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
+def take_turns(
+    blocks: int, sides: Mapping[str, Callable[[], T]], warm_up: bool = True
+) -> dict[str, list[T]]:
     """Measure all sides in turns and return each side's results.
 
     Every second round runs backwards, so that no side always comes after another.
-    The first round warms up and does not count.
+    The first round does not count if it is to warm up.
     """
     results: dict[str, list[T]] = {side: [] for side in sides}
-    for block in range(blocks + 1):
+    for block in range(0 if warm_up else 1, blocks + 1):
         for side in sides if block % 2 else reversed(sides):
             result = sides[side]()
             if block:
