@@ -67,7 +67,11 @@ bool is_zen5() {
 }
 
 /* Before any product runs. */
-[[maybe_unused]] const int64_t ahead_of_zen5 = is_zen5() ? one_row_ahead = 6 << 10 : 0;
+[[maybe_unused]] const bool zen5 = [] {
+  const bool is = is_zen5();
+  if (is) one_row = {6 << 10, 16 << 20};
+  return is;
+}();
 
 #elif defined(__aarch64__)
 

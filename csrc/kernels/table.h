@@ -17,10 +17,17 @@ namespace cowmlx {
 /* Up to here rows take the path of decoding: weights are streamed once for all of them. */
 constexpr int SMALL_ROWS = 16;
 
-/* Bytes of weights that a product of one row prefetches ahead; select.cpp knows processors that
- * want more. Farther, an AMD EPYC (Zen 4) forgets some of it again: of 4 bits, 1.5 KB gave 47 GB/s
- * and 4 KB 33. Zen 5 reads these with 24 GB/s, with 29 from 4 KB and 32 from 6 KB. */
-inline int64_t one_row_ahead = 1536;
+/* How a product of one row reads weights; select.cpp knows processors that want it otherwise.
+ * Farther ahead, an AMD EPYC (Zen 4) forgets some of it again: of 4 bits, 1.5 KB gave 47 GB/s and 4
+ * KB 33. Zen 5 reads these with 27 GB/s, with 38 from 6 KB, and with 45 if blocks follow each
+ * other; from its caches it reads four at a time faster, those of bfloat16 with 112 GB/s instead
+ * of 60. */
+struct OneRow {
+  int64_t ahead = 1536;       /* bytes that are asked for before they are needed */
+  int64_t cached = INT64_MAX; /* bytes of arrays from which on weights come from memory */
+  bool one_stream = false;    /* they do: blocks follow each other */
+};
+inline OneRow one_row; /* one_stream changes at any time, and never what a product gives */
 
 /* Numbers of keys and values that share a scale, at most. */
 constexpr int LARGEST_GROUP = 128;

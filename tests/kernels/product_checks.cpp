@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -266,9 +267,12 @@ void check(const Table& table, const Kind& kind, int n, int columns, int rows, b
   Array<char> room(static_cast<int64_t>(table.prepare_size(m.matrix, 1, rounded)));
   for (int row = 0; row < rows; row += 3) {
     table.prepare(m.matrix, x.data + row * stride, stride, 1, rounded, room.data, &prepared);
-    table.product(m.matrix, prepared, 0, static_cast<int>(m.blocks), 0, 1, alone.data, n);
-    if (memcmp(alone.data, y.data + row * out_stride, n * sizeof(float)) != 0)
-      failures++, fprintf(stderr, "row %d of %d differs alone\n", row, rows);
+    for (const bool one_stream : {false, true}) {
+      one_row.one_stream = one_stream;
+      table.product(m.matrix, prepared, 0, static_cast<int>(m.blocks), 0, 1, alone.data, n);
+      if (memcmp(alone.data, y.data + row * out_stride, n * sizeof(float)) != 0)
+        failures++, fprintf(stderr, "row %d of %d differs alone\n", row, rows);
+    }
   }
   for (int row = 0; row < n; row += 7) {
     table.row_numbers(m.matrix, row, line.data);

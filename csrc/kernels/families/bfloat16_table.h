@@ -77,7 +77,7 @@ static void pairs_tile(const Matrix& matrix, const uint32_t* x, int64_t run, int
 }
 
 struct Pairs {
-  static constexpr bool RARE = false, INTEGER = false;
+  static constexpr bool RARE = false, INTEGER = false, STREAMS = true;
   static constexpr int ONE_ROW = STEP;
 
   template <int M, int B>

@@ -15,10 +15,11 @@ static void exact_product(const Task& task, int from, int to, int row) {
 #else
 
 /* Formats as one type each, with a function `tile<M, B>(task, row, block)`, where B is ONE_ROW for
- * one row. Rare ones have fewer tiles, for the sake of the library's size. */
+ * one row, and 1 where that STREAMS. Rare ones have fewer tiles, for the sake of the library's
+ * size. */
 template <class T, Format FORMAT>
 struct Dense {
-  static constexpr bool RARE = false, INTEGER = false;
+  static constexpr bool RARE = false, INTEGER = false, STREAMS = sizeof(T) == 4;
   static constexpr int ONE_ROW = STEP;
 
   template <int M, int B>
@@ -31,7 +32,7 @@ struct Dense {
 
 template <class Code, bool IS_RARE>
 struct Exact {
-  static constexpr bool RARE = IS_RARE, INTEGER = false;
+  static constexpr bool RARE = IS_RARE, INTEGER = false, STREAMS = false;
   static constexpr int ONE_ROW = RARE ? 1 : MANY_REGISTERS ? STEP : 2;
 
   template <int M, int B>
@@ -79,7 +80,7 @@ static inline void exact_product(const Task& task, int from, int to, int row) {
 /* As the kinds of exact products. */
 template <class Code, int BITS, bool IS_RARE>
 struct Int8 {
-  static constexpr bool RARE = IS_RARE, INTEGER = true;
+  static constexpr bool RARE = IS_RARE, INTEGER = true, STREAMS = true;
   static constexpr int ONE_ROW = RARE ? 1 : MANY_REGISTERS || BITS == 8 ? STEP : 2;
 
   /* Only the first rows ask for weights: the next ones find them in the cache, and loads are what

@@ -18,7 +18,7 @@ constexpr int WIDTH = M == 1 ? 1 : 4;
  * this. */
 template <int M>
 COWMLX_INLINE int64_t ahead() {
-  return M == 1 ? one_row_ahead : 12 << 10;
+  return M == 1 ? one_row.ahead : 12 << 10;
 }
 constexpr int64_t GROUPS_AHEAD = 8; /* one row: of scales */
 
@@ -339,9 +339,14 @@ COWMLX_INLINE void blocks(const Task& task, int row, int block, int end) {
 template <class Kind>
 static void product_of(const Task& task, int from, int to, int row) {
   constexpr bool WIDE = MANY_REGISTERS && !Kind::RARE;
+  const bool one_stream = Kind::STREAMS && __atomic_load_n(&one_row.one_stream, __ATOMIC_RELAXED);
   for (int block = from; block < to; block += STEP) {
     const int end = block + STEP < to ? block + STEP : to;
     int r = row;
+    if (task.prepared.rows == 1 && one_stream) {
+      blocks<Kind, 1, 1>(task, r, block, end);
+      continue;
+    }
     if (task.prepared.rows == 1) {
       blocks<Kind, 1, Kind::ONE_ROW>(task, r, block, end);
       continue;

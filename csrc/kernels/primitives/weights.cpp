@@ -2,9 +2,12 @@
 
 #include <sstream>
 
+#include "mlx/memory.h"
 #include "mlx/ops.h"
 #include "mlx/transforms.h"
 #include "mlx/utils.h"
+
+#include "table.h"
 
 namespace cowmlx {
 namespace {
@@ -37,6 +40,12 @@ Format format_of(const std::string& mode, const mx::array& weight) {
   COWMLX_FLOAT_FORMATS(FIND)
 #undef FIND
   refuse("mode is \"" + mode + "\"; it can be one of " + known);
+}
+
+/* Whether one row reads weights as one stream: where there are more arrays than caches hold. */
+void choose_stream() {
+  const bool streams = static_cast<int64_t>(mx::get_active_memory()) > one_row.cached;
+  __atomic_store_n(&one_row.one_stream, streams, __ATOMIC_RELAXED);
 }
 
 void check_format(Format format, int bits, int group) {
@@ -108,6 +117,7 @@ Matrix Layout::matrix(const Arrays& inputs, size_t first) const {
 Layout add_matrix(Arrays& inputs, const mx::array& weight, const std::optional<mx::array>& scales,
                   const std::optional<mx::array>& biases, const std::optional<mx::array>& bias,
                   int rows, const std::string& mode, int bits, int group, mx::Stream stream) {
+  choose_stream();
   if (rows < 1) refuse("rows is " + std::to_string(rows) + "; a matrix has at least one");
   const int blocks = (rows + LANES - 1) / LANES;
   const Format format = format_of(mode, weight);
