@@ -32,6 +32,9 @@ CASES: list[tuple[str, list[list[int]], dict[str, Any]]] = [
     (ATTENTION, [[1, 4, 3, 8], [1, 2, 3, 8], [1, 2, 3, 8]], {"causal": True}),
     (ATTENTION, [[1, 1, 5, 4], [1, 1, 3, 4], [1, 1, 3, 4]], {"causal": True}),
     (ATTENTION, [[2, 2, 3, 4], [2, 2, 5, 4], [2, 2, 5, 6], [3, 5]], {"scale": 0.5}),
+    (ATTENTION, [[1, 2, 2, 3], [1, 1, 4, 3], [1, 1, 4, 2], []], {}),
+    (ATTENTION, [[1, 2, 2, 3], [1, 1, 4, 3], [1, 1, 4, 2], [4]], {}),
+    (ATTENTION, [[1, 2, 2, 3], [1, 1, 4, 3], [1, 1, 4, 2], [2, 1, 1]], {}),
     (ATTENTION, [[1, 2, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]], {}),
 ]
 CONVOLUTIONS: list[tuple[str, list[list[int]], dict[str, Any]]] = [
