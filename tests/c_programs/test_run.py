@@ -1,4 +1,7 @@
-"""Programs are made, run, described and freed through C; results are plain mlx's bit for bit."""
+"""Programs are made, run, described and freed through C; results are plain mlx's.
+
+Those of products are but for rounding, since kernels multiply.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def test_host_memory_in_and_out(programs):
     z, s = np.zeros((5, 2), np.float32), np.zeros(2, np.float32)
     assert programs.run(program, [x, w], [z, s]) == [None, None]
     expected = mx.array(x) @ mx.array(w)
-    assert z.tobytes() == np.array(expected).tobytes()
-    assert s.tobytes() == np.array(expected.sum(axis=0)).tobytes()
+    assert z == pytest.approx(np.array(expected), rel=1e-5)
+    assert s == pytest.approx(np.array(expected.sum(axis=0)), rel=1e-5)
     programs.free(program)
 
 
@@ -39,7 +42,7 @@ def test_strided_memory_in_and_out(programs):
     s = np.zeros(2, np.float32)
     programs.run(program, [x, w], [z, s])
     expected = mx.array(x.copy()) @ mx.array(w.copy())
-    assert np.array_equal(z, np.array(expected))
+    assert z == pytest.approx(np.array(expected), rel=1e-5)
     assert not z.base[:, ::2].any()
     programs.free(program)
 
@@ -50,7 +53,7 @@ def test_handles_in_and_out(programs, arrays):
     handle = arrays.create(x)
     z, s = programs.run(program, [handle, w], 2)
     assert arrays.type(z) == ("float32", (5, 2))
-    assert np.array_equal(arrays.read(z), np.array(mx.array(x) @ mx.array(w)))
+    assert arrays.read(z) == pytest.approx(np.array(mx.array(x) @ mx.array(w)), rel=1e-5)
     for each in (handle, z, s):
         arrays.free(each)
     programs.free(program)

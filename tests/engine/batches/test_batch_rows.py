@@ -23,7 +23,7 @@ from support import in_process, tiny_models
 from cowmlx.accelerate import kernels
 from cowmlx.cache.batch import Batch
 from cowmlx.cache.key_values import BLOCK
-from cowmlx.cache.layers import KVQuantization, can_quantize
+from cowmlx.cache.layers import KVQuantization, why_not_quantized
 from cowmlx.errors import Unsupported
 from cowmlx.generation import batched
 
@@ -226,7 +226,7 @@ def test_which_networks_take_batches_of_quantized_caches(model, family, bits):
     try:
         kv = kv_of(own, bits)
     except Unsupported:
-        assert not can_quantize(own)
+        assert why_not_quantized(own)
         return
     reason = batched.why_not(own, kv)
     assert (reason is not None) == (family in ALONE)

@@ -311,7 +311,7 @@ def test_a_shard_that_is_missing(refused, xlstm):
         ({"chunk_size": -5}, ["chunk_size", "-5"]),
         ({"num_hidden_layers": 10**9}, ["num_hidden_layers", 10**9]),
         ({"num_hidden_layers": -1}, ["num_hidden_layers", "-1"]),
-        ({"num_hidden_layers": 200}, ["xlstm_"]),
+        ({"num_hidden_layers": 200}, ["num_hidden_layers", 200, 48]),
         ({"vocab_size": 2**31}, ["num_embeddings", 2**31]),
         ({"vocab_size": 2**31 - 1}, [2**31 - 1]),
         ({"vocab_size": None}, ["None"]),
