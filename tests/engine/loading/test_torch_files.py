@@ -146,7 +146,7 @@ def test_other_files_are_refused_by_name(lib, bert):
     refused(EFORMAT, f"{FILE} begin", lambda: lib.load(bert))
     torch_files.saved(bert / FILE, {"weight": (ARRAY.astype(float), "float64")})
     refused(EFORMAT, f"{FILE} DoubleStorage", lambda: lib.load(bert))
-    few = {name: (ARRAY, "float32") for name in ("weight", "bias")}
+    few = dict.fromkeys(("weight", "bias"), (ARRAY, "float32"))
     torch_files.saved(bert / FILE, few)
     refused(EFORMAT, "lacks embeddings.norm", lambda: lib.load(bert))
     whole = torch_files.saved(bert / FILE, arrays).read_bytes()
