@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from cowmlx.folders.weights import Sources
 
+_ARENA = 1 << 28  # bytes of matrices that share memory; the next ones have another arena
+
 
 class InMatrix(InBlocks):
     """A module whose weight is one matrix (N, K)."""
@@ -159,6 +161,7 @@ class _Packing:
         self._sources = sources
         self._files: dict[str, Any] = {}
         self._made: dict[int, tuple[mx.array, mx.array]] = {}
+        self._arena: Any = None
         self.read: list[mx.array] = []
 
     def blocks(self, array: mx.array) -> mx.array:
@@ -169,15 +172,17 @@ class _Packing:
         return self._made[id(array)][1]
 
     def _read(self, matrix: mx.array) -> mx.array:
+        if self._arena is None or self._arena.size > _ARENA:
+            self._arena = kernels.module().Arena()
         place = None if self._sources is None else self._sources.of(matrix)
         if place is None:
-            made: mx.array = kernels.module().pack(matrix)
+            made: mx.array = kernels.module().pack(matrix, self._arena)
             return made
         path, offset = place
         if path not in self._files:
             self._files[path] = kernels.module().StoredFile(path)
         made = kernels.module().pack_stored(
-            self._files[path], offset, *matrix.shape, dtype=matrix.dtype
+            self._files[path], offset, *matrix.shape, dtype=matrix.dtype, arena=self._arena
         )
         self.read.append(made)
         return made

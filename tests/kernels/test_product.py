@@ -164,6 +164,27 @@ def test_rows_out_of_range_are_no_numbers():
     assert mx.isnan(found).all(axis=1).tolist() == [True, True, True, False]
 
 
+def test_matrices_of_an_arena_share_memory():
+    """They are those of pack(), begin at lines of caches, and end with the last of them."""
+    matrices = [random((rows, 7), "float32") for rows in (1, 16, 33)]
+    mx.eval(matrices)
+    before = mx.get_active_memory()
+    arena = MODULE.Arena()
+    packed = [MODULE.pack(matrix, arena) for matrix in matrices]
+    mx.eval(packed)
+    late = MODULE.pack(matrices[1], arena)
+    for made, matrix in zip([*packed, late], [*matrices, matrices[1]], strict=True):
+        assert mx.array_equal(made, MODULE.pack(matrix))
+    assert arena.size >= sum(made.nbytes for made in packed)
+    assert all(np.array(made, copy=False).ctypes.data % 64 == 0 for made in packed)
+    first = numbers(packed[0])
+    del made, late, arena, packed[1:]
+    assert mx.get_active_memory() > before
+    assert (numbers(packed[0]) == first).all()
+    packed.clear()
+    assert mx.get_active_memory() == before
+
+
 @pytest.mark.parametrize("dtype", [mx.uint8, mx.float16, mx.bfloat16, mx.float32, mx.uint32])
 @pytest.mark.parametrize("rows", [1, 15, 16, 33])
 def test_packing_is_rows_beside_each_other(dtype, rows):

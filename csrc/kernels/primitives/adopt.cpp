@@ -8,17 +8,12 @@
 #include "operation.h"
 
 namespace cowmlx {
-namespace {
 
-using mx::allocator::Buffer;
-
-/* Where mlx computes on processors alone, a buffer is where its size is written, and the data
- * follow. 0 if this mlx has another way. */
 size_t front() {
   static const size_t found = [] {
     if (mx::is_available(mx::Device::gpu)) return size_t{0};
     auto& all = mx::allocator::allocator();
-    Buffer made = all.malloc(64);
+    mx::allocator::Buffer made = all.malloc(64);
     const auto begin = reinterpret_cast<uintptr_t>(made.ptr());
     const auto data = reinterpret_cast<uintptr_t>(made.raw_ptr());
     size_t written = 0;
@@ -29,6 +24,10 @@ size_t front() {
   }();
   return found;
 }
+
+namespace {
+
+using mx::allocator::Buffer;
 
 using LetGo = void (*)(void*);
 

@@ -47,6 +47,10 @@ inline mx::cpu::CommandEncoder& prepare(mx::Stream stream, const Arrays& inputs,
   return encoder;
 }
 
+/* Where mlx computes on processors alone, a buffer is where its size is written, and the data
+ * follow: so many bytes behind it. 0 if this mlx has another way. */
+size_t front();
+
 /* Memory, not initialized, until the operation that is being dispatched is done. */
 template <class T>
 T* temporary(mx::cpu::CommandEncoder& encoder, int64_t count) {

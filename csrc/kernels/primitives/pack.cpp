@@ -5,7 +5,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <mutex>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -29,6 +31,69 @@ void in_large_pages(void* begin, size_t bytes) {
 #else
 void in_large_pages(void*, size_t) {} /* macOS has them for itself alone */
 #endif
+
+/* Memory of matrices that are packed one after the other, and freed with the last of them: large
+ * pages hold it, which are larger than most matrices, and each begins at a line of the caches. */
+class Arena {
+ public:
+  /* The place of so many bytes; none once the arena has its memory. */
+  std::optional<size_t> add(size_t bytes) {
+    const std::lock_guard<std::mutex> held(lock_);
+    if (memory_.has_value() || front() == 0) return std::nullopt;
+    const size_t at = size_;
+    size_ += (front() + bytes + LINE - 1) / LINE * LINE;
+    return at;
+  }
+
+  size_t size() const { return size_; }
+
+  /* Give an array what lies at a place. */
+  void give(mx::array& out, size_t at) {
+    const std::lock_guard<std::mutex> held(lock_);
+    if (!memory_.has_value()) {
+      const size_t bytes = size_ + 2 * LINE;
+      memory_.emplace(mx::allocator::malloc(bytes), mx::Shape{0}, mx::uint8);
+      in_large_pages(memory_->data<void>(), bytes);
+    }
+    const size_t bytes = out.nbytes();
+    const auto begin = reinterpret_cast<uintptr_t>(memory_->data<char>());
+    const uintptr_t data = (begin + front() + LINE - 1) / LINE * LINE + at;
+    auto* buffer = reinterpret_cast<void*>(data - front());
+    std::memcpy(buffer, &bytes, front());
+    auto end = [memory = memory_->data_shared_ptr()](mx::allocator::Buffer) {};
+    out.set_data(mx::allocator::Data(mx::allocator::Buffer(buffer), std::move(end)));
+  }
+
+ private:
+  static constexpr size_t LINE = 64;
+
+  std::mutex lock_;
+  size_t size_ = 0;
+  std::optional<mx::array> memory_;
+};
+
+/* A matrix's place in an arena, for its one evaluation. */
+class Place {
+ public:
+  Place(std::shared_ptr<Arena> arena, size_t bytes) : arena_(std::move(arena)) {
+    if (arena_ != nullptr) at_ = arena_->add(bytes);
+  }
+
+  void give(mx::array& out) {
+    if (at_.has_value()) {
+      arena_->give(out, *at_);
+      at_.reset();
+      arena_.reset();
+      return;
+    }
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    in_large_pages(out.data<void>(), out.nbytes());
+  }
+
+ private:
+  std::shared_ptr<Arena> arena_;
+  std::optional<size_t> at_; /* none: separate memory */
+};
 
 /* Write 16 rows of words word after word, beside each other. */
 template <class Word>
@@ -67,11 +132,13 @@ int blocks_of(int rows) { return (rows + LANES - 1) / LANES; }
 
 class Pack : public Operation {
  public:
-  using Operation::Operation;
+  Pack(mx::Stream stream, Place place) : Operation(stream), place_(std::move(place)) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    auto& encoder = prepare(stream(), inputs, out);
-    in_large_pages(out.data<void>(), out.nbytes());
+    place_.give(out);
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    encoder.set_input_array(inputs[0]);
+    encoder.set_output_array(out);
     encoder.dispatch([from = inputs[0].data<void>(), to = out.data<void>(),
                       rows = inputs[0].shape(0), words = inputs[0].shape(1),
                       size = inputs[0].itemsize()] {
@@ -85,6 +152,9 @@ class Pack : public Operation {
   }
 
   const char* name() const override { return "CowmlxPack"; }
+
+ private:
+  Place place_;
 };
 
 /* A file that is open as long as something is to be read from it. */
@@ -118,13 +188,17 @@ class StoredFile {
 /* A matrix of a file, which is read some blocks at a time, so that there is no copy of it. */
 class PackStored : public Operation {
  public:
-  PackStored(mx::Stream stream, std::shared_ptr<StoredFile> file, int64_t offset, int rows)
-      : Operation(stream), file_(std::move(file)), offset_(offset), rows_(rows) {}
+  PackStored(mx::Stream stream, std::shared_ptr<StoredFile> file, int64_t offset, int rows,
+             Place place)
+      : Operation(stream),
+        file_(std::move(file)),
+        offset_(offset),
+        rows_(rows),
+        place_(std::move(place)) {}
 
   /* Read at once: what a task throws would be lost. */
   void eval_cpu(const Arrays&, mx::array& out) override {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
-    in_large_pages(out.data<void>(), out.nbytes());
+    place_.give(out);
     const size_t size = out.itemsize();
     const int words = out.shape(1);
     const int64_t row = static_cast<int64_t>(words) * static_cast<int64_t>(size);
@@ -152,38 +226,55 @@ class PackStored : public Operation {
   std::shared_ptr<StoredFile> file_;
   int64_t offset_;
   int rows_;
+  Place place_;
 };
 
-mx::array pack_stored(const std::shared_ptr<StoredFile>& file, int64_t offset, int rows, int words,
-                      mx::Dtype dtype) {
-  if (rows < 1 || words < 1 || offset < 0 || mx::size_of(dtype) > 4)
-    refuse("pack_stored takes a matrix of numbers of at most 32 bits, not empty");
-  return mx::array({blocks_of(rows), words, LANES}, dtype,
-                   std::make_shared<PackStored>(cpu_stream(), file, offset, rows), {});
+/* The shape of a matrix (rows, words) in blocks, and its place. */
+std::pair<mx::Shape, Place> blocks_in(const std::shared_ptr<Arena>& arena, int rows, int words,
+                                      mx::Dtype dtype) {
+  mx::Shape shape{blocks_of(rows), words, LANES};
+  const size_t numbers = static_cast<size_t>(shape[0]) * static_cast<size_t>(words) * LANES;
+  return {std::move(shape), Place(arena, numbers * mx::size_of(dtype))};
 }
 
-mx::array pack(const mx::array& matrix) {
+mx::array pack_stored(const std::shared_ptr<StoredFile>& file, int64_t offset, int rows, int words,
+                      mx::Dtype dtype, const std::shared_ptr<Arena>& arena) {
+  if (rows < 1 || words < 1 || offset < 0 || mx::size_of(dtype) > 4)
+    refuse("pack_stored takes a matrix of numbers of at most 32 bits, not empty");
+  auto [shape, place] = blocks_in(arena, rows, words, dtype);
+  auto packs = std::make_shared<PackStored>(cpu_stream(), file, offset, rows, std::move(place));
+  return mx::array(std::move(shape), dtype, std::move(packs), {});
+}
+
+mx::array pack(const mx::array& matrix, const std::shared_ptr<Arena>& arena) {
   const mx::Stream stream = cpu_stream();
   if (matrix.ndim() != 2 || matrix.size() == 0 || matrix.itemsize() > 4)
     refuse("pack takes a matrix of numbers of at most 32 bits, not empty");
-  return mx::array({blocks_of(matrix.shape(0)), matrix.shape(1), LANES}, matrix.dtype(),
-                   std::make_shared<Pack>(stream), {plain(matrix, stream)});
+  auto [shape, place] = blocks_in(arena, matrix.shape(0), matrix.shape(1), matrix.dtype());
+  return mx::array(std::move(shape), matrix.dtype(),
+                   std::make_shared<Pack>(stream, std::move(place)), {plain(matrix, stream)});
 }
 
 }  // namespace
 
 void bind_pack(nb::module_& module) {
-  module.def("pack", pack, "matrix"_a,
+  nb::class_<Arena>(module, "Arena",
+                    "Memory that packed matrices share, freed with the last of them.")
+      .def(nb::init<>())
+      .def_prop_ro("size", &Arena::size, "Bytes that are to lie there.");
+  module.def("pack", pack, "matrix"_a, "arena"_a = nb::none(),
              R"(A matrix (N, W) by blocks of 16 rows, as products read it: (blocks, W, 16).
 
 Weights as mlx packs them, dense ones, scales and biases are all packed so. The last block is filled
-up with zeros.
+up with zeros. Of an arena, it lies in the arena's memory, unless a
+matrix there is computed already.
 
 Raises:
     ValueError: it is no matrix, is empty, or of numbers wider than 32 bits.)");
   nb::class_<StoredFile>(module, "StoredFile", "A file that matrices are read from.")
       .def(nb::init<const std::string&>(), "path"_a);
   module.def("pack_stored", pack_stored, "file"_a, "offset"_a, "rows"_a, "words"_a, "dtype"_a,
+             "arena"_a = nb::none(),
              R"(What pack() makes of a matrix (rows, words) that lies in a file, lazily.
 
 No other copy of the matrix is made.
