@@ -176,7 +176,7 @@ def test_several_lines_and_history(lib, tmp_path, chat):
     terminal.wait_for(r"It rains there\.")
     terminal.wait_for("> ")
     terminal.press("/clear\r")
-    terminal.wait_for("> ")
+    terminal.wait_for(r"/clear\s+> ")  # the next line to type, not a redrawn one
     terminal.press("\x1b[A\x1b[A")  # up twice: the message before /clear
     terminal.wait_for(r"in Oslo\?")
     terminal.press("\x03")

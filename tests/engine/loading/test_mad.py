@@ -126,16 +126,19 @@ def test_tokens_in_a_batch_are_those_alone(lib, tiny, oracle, open_context, name
     """Each network proves by itself that it can be batched."""
     prompts = [prompt(length, seed) for seed, length in enumerate((3, 30, 17))]
     alone = [oracle(name).after(tokens, 16) for tokens in prompts]
-    contexts = [open_context(tiny(name)) for _ in prompts]
-    given = [[] for _ in prompts]
+    for _ in range(50):  # on a busy machine one may end before the next begins
+        contexts = [open_context(tiny(name)) for _ in prompts]
+        given = [[] for _ in prompts]
 
-    def work(index):
-        given[index] = greedy(lib, contexts[index], prompts[index], 16)
+        def work(index, contexts=contexts, given=given):
+            given[index] = greedy(lib, contexts[index], prompts[index], 16)
 
-    at_once(len(prompts), work)
-    assert given == alone
-    assert lib.info(contexts[0])["alone"] is None
-    assert sum(lib.info(context)["batched"] for context in contexts) > 0
+        at_once(len(prompts), work)
+        assert given == alone
+        assert lib.info(contexts[0])["alone"] is None
+        if any(lib.info(context)["batched"] for context in contexts):
+            return
+    pytest.fail("never in a batch")
 
 
 @pytest.mark.parametrize("name", ["xlstm", *MAD])
