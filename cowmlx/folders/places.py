@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from contextlib import contextmanager, suppress
 
 from cowmlx.errors import BadFormat, InputOutput, NotFound, Unsupported
@@ -204,7 +203,13 @@ def whole(path: str, what: str) -> Iterator[str]:
     except OSError as exc:
         raise unwritable(path, exc) from exc
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        _remove(fresh)
+
+
+def _remove(folder: str) -> None:
+    import shutil  # late: a start needs none of it
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _beside(target: str) -> str:
@@ -244,7 +249,7 @@ def _take_place(fresh: str, target: str) -> None:
         except OSError:
             os.rename(old, target)
             raise
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
     with suppress(OSError):
         sync(os.path.dirname(target))
 

@@ -9,7 +9,7 @@ from functools import partial
 from cowmlx import failures, resources
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound, OutOfMemory
 from cowmlx.folders import config as config_files
-from cowmlx.folders import safetensors, torch_file
+from cowmlx.folders import safetensors
 from cowmlx.folders.config import mismatch
 
 TYPE_CHECKING = False
@@ -44,6 +44,8 @@ def shards(path: str) -> list[str]:
         )
     for file in files:
         if is_of_torch(file):
+            from cowmlx.folders import torch_file  # late: zipfile takes milliseconds
+
             torch_file.places(file)
         else:
             safetensors.check_file(file)
@@ -76,7 +78,12 @@ def read(files: list[str]) -> dict[str, mx.array]:
     weights: dict[str, mx.array] = {}
     for file in files:
         with loading(file):
-            weights.update(torch_file.load(file) if is_of_torch(file) else safetensors.load(file))
+            if is_of_torch(file):
+                from cowmlx.folders import torch_file  # late: zipfile takes milliseconds
+
+                weights.update(torch_file.load(file))
+            else:
+                weights.update(safetensors.load(file))
     return weights
 
 

@@ -6,7 +6,6 @@ A network is called with ids; while it looks them up, a stand-in of its table gi
 from __future__ import annotations
 
 from contextlib import contextmanager
-from hashlib import blake2b
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -129,6 +128,8 @@ class EmbeddedRow(int):
             index: its index there.
             data: its bytes.
         """
+        from hashlib import blake2b  # late: a start needs none of it
+
         made = cls(-_OUTSIDE - int.from_bytes(blake2b(data, digest_size=16).digest()))
         made.rows, made.index = rows, index
         return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import NamedTuple
 
@@ -64,7 +63,7 @@ def compute(model: Model, *, read: bool = False) -> Generator[None, None, Finger
     remembered = model.remembered  # a new one takes its place when the weights change
     if not read:
         model.read_weights()
-    plain, own = hashlib.sha256(), hashlib.sha256()
+    plain, own = _sha256(), _sha256()
     plain.update(_stable(model.config))
     on_ranks = model.folder_print is not None  # which have the parameters
     adapted = {} if on_ranks else _adapted_modules(model.network)
@@ -81,11 +80,17 @@ def compute(model: Model, *, read: bool = False) -> Generator[None, None, Finger
             digest.update(f"{name} {array.shape} {array.dtype}\n".encode())
             digest.update(memoryview(sample))  # type: ignore[arg-type]
         yield
-    tokenizer = hashlib.sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
+    tokenizer = _sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
     whole = f"{_FOLDER}{model.folder_print}" if on_ranks else plain.hexdigest()
     fingerprint = Fingerprint(whole, own.hexdigest() if adapted else "", tokenizer.hexdigest())
     remembered.keep("fingerprint", fingerprint)
     return fingerprint
+
+
+def _sha256(data: bytes = b"") -> Any:
+    import hashlib  # late: it loads OpenSSL, which takes milliseconds
+
+    return hashlib.sha256(data)
 
 
 def is_folder(hashed: str) -> bool:
@@ -161,7 +166,7 @@ def of_folder(path: str) -> str:
     Raises:
         InputOutput: it cannot be read.
     """
-    digest = hashlib.sha256()
+    digest = _sha256()
     for name in ["config.json", *weights.names(path)]:
         try:
             with open(os.path.join(path, name), "rb") as file:

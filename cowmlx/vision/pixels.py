@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from cowmlx.errors import InvalidArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import hashlib
     from collections.abc import Generator
     from typing import Any
 
@@ -44,7 +43,7 @@ class Pixels:
     def crop(self, top: int, left: int, height: int, width: int) -> Pixels:
         """Return a part of the image. It shares the memory; its hash tells whose part it is."""
         key = f"{self.hash} {top} {left} {height} {width}"
-        digits = blake2b(key.encode(), digest_size=16).hexdigest()
+        digits = _hash(key).hexdigest()
         row = self._line * self.channels
         data = self.data[top * row : (top + height) * row]
         made = Pixels(self._owner, data, (height, width, self.channels), digits)
@@ -96,10 +95,17 @@ def pixels_steps(
         data: contiguous bytes.
         size: height, width and channels.
     """
-    state = blake2b(repr(size).encode(), digest_size=16)
+    state = _hash(repr(size))
     flat = data.cast("B")
     for at in range(0, flat.nbytes, _PART):
         if at:
             yield
         state.update(flat[at : at + _PART])
     return Pixels(owner, flat, size, state.hexdigest())
+
+
+def _hash(text: str) -> hashlib.blake2b:
+    """Return the hash of a text, to which more can be added."""
+    import hashlib  # late: a start needs none of it
+
+    return hashlib.blake2b(text.encode(), digest_size=16)

@@ -75,6 +75,13 @@ def test_the_light_route_imports_nothing_heavy_and_changes_nothing(folder: pathl
     run(LIGHT, *(str(tiny_models.make(folder / f"light-{name}", name)) for name in families))
 
 
+def test_a_start_imports_no_module_that_few_hosts_need() -> None:
+    """Each of them takes milliseconds: archives, OpenSSL, copies of files."""
+    late = {"zipfile", "bz2", "lzma", "shutil", "_hashlib", "numpy", "jinja2"}
+    found = run("import sys, cowmlx.engine, cowmlx.models.registry\nprint(*sys.modules)").split()
+    assert not late & set(found)
+
+
 def test_nearly_every_architecture_is_light() -> None:
     names = [
         name
