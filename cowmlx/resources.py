@@ -133,7 +133,10 @@ def large_readers_run() -> bool:
 
 
 def start_large_readers(read: Callable[[], object]) -> None:
-    """Start the pool that reads large arrays; ``read`` must read one, and is used if need be.
+    """Start the pool that reads large arrays.
+
+    Args:
+        read: reads a large array; called where no file of zeros can be made.
 
     Raises:
         OutOfMemory: it cannot be started.

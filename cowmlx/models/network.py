@@ -292,15 +292,15 @@ def _why_unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str
         return f"config.json: {odd}, as {architecture} needs"
     reason = ": ".join(filter(None, (type(exc).__name__, str(exc).partition("\n")[0])))
     suspects = " and ".join(_suspects(config, arguments, ""))
-    told = f"; {suspects}" if suspects else ""
-    return f"config.json does not describe a {architecture} model ({reason}){told}"
+    hint = f"; {suspects}" if suspects else ""
+    return f"config.json does not describe a {architecture} model ({reason}){hint}"
 
 
 LARGEST = 3.4e38  # of float32, in which mlx computes with a config's numbers
 _MAX_INTEGER = 2**63 - 1
 _SHOWN = 60
 _NO_SIZE = 1 << 24  # of a layer, a vocabulary or a context
-_TOLD = 3
+_MOST_SUSPECTS = 3
 _NAMES = {float: "a number", int: "an integer", bool: "true or false", str: "a string"}
 _KINDS = {list: "an array", tuple: "an array", dict: "an object"}
 
@@ -354,7 +354,7 @@ def _suspects(config: dict[str, Any], arguments: Any, prefix: str) -> list[str]:
             usual = name in known and known[name].default == value
             if not (usual or 0 < value < _NO_SIZE or name.endswith(("_id", "_idx"))):
                 found.append(f"{prefix}{name} is {value}")
-    return found[:_TOLD]
+    return found[:_MOST_SUSPECTS]
 
 
 def _check_value(where: str, value: Any) -> None:

@@ -56,7 +56,7 @@ bool has_avx512vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnn
 
 bool has_avx512bf16() { return has_avx512vnni() && __builtin_cpu_supports("avx512bf16"); }
 
-/* AMD's Zen 5 and what follows it. */
+/* Whether the processor is an AMD Zen 5 or a later one. */
 bool is_zen5() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned LARGEST_BASE = 0xf, ZEN5 = 0x1a;
@@ -66,11 +66,11 @@ bool is_zen5() {
   return base == LARGEST_BASE && base + extended >= ZEN5;
 }
 
-/* Before any product runs. */
+/* Static, so that it is set before any product runs. */
 [[maybe_unused]] const bool zen5 = [] {
-  const bool is = is_zen5();
-  if (is) one_row = {6 << 10, 16 << 20};
-  return is;
+  const bool found = is_zen5();
+  if (found) one_row = {6 << 10, 16 << 20};
+  return found;
 }();
 
 #elif defined(__aarch64__)

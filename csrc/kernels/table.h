@@ -17,17 +17,17 @@ namespace cowmlx {
 /* Up to here rows take the path of decoding: weights are streamed once for all of them. */
 constexpr int SMALL_ROWS = 16;
 
-/* How a product of one row reads weights; select.cpp knows processors that want it otherwise.
- * Farther ahead, an AMD EPYC (Zen 4) forgets some of it again: of 4 bits, 1.5 KB gave 47 GB/s and 4
- * KB 33. Zen 5 reads these with 27 GB/s, with 38 from 6 KB, and with 45 if blocks follow each
- * other; from its caches it reads four at a time faster, those of bfloat16 with 112 GB/s instead
- * of 60. */
+/* How a product of one row reads weights. select.cpp has other numbers for some processors.
+ * Weights of 4 bits, by prefetch distance: an AMD EPYC (Zen 4) reads 47 GB/s with 1.5 KB and 33
+ * with 4 KB; Zen 5 reads 27 GB/s with 1.5 KB, 38 with 6 KB, and 45 if it also reads one block after
+ * the other. From its caches Zen 5 is faster with four blocks at a time: bfloat16 112 GB/s, not 60.
+ */
 struct OneRow {
-  int64_t ahead = 1536;       /* bytes that are asked for before they are needed */
-  int64_t cached = INT64_MAX; /* bytes of arrays from which on weights come from memory */
-  bool one_stream = false;    /* they do: blocks follow each other */
+  int64_t ahead = 1536;       /* the prefetch distance in bytes */
+  int64_t cached = INT64_MAX; /* with more bytes of arrays, weights come from memory */
+  bool one_stream = false;    /* weights come from memory: read one block after the other */
 };
-inline OneRow one_row; /* one_stream changes at any time, and never what a product gives */
+inline OneRow one_row; /* one_stream may change at any time: results do not depend on it */
 
 /* Numbers of keys and values that share a scale, at most. */
 constexpr int LARGEST_GROUP = 128;

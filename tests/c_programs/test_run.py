@@ -1,6 +1,6 @@
 """Programs are made, run, described and freed through C; results are plain mlx's.
 
-Those of products are but for rounding, since kernels multiply.
+Products agree within rounding, since kernels compute them.
 """
 
 from __future__ import annotations

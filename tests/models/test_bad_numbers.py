@@ -83,9 +83,9 @@ def test_absurd_numbers_are_refused_by_name(tmp_path: pathlib.Path) -> None:
         cwd=ROOT,
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
     )
-    told = done.stdout.splitlines()
-    assert (done.returncode, len(told)) == (0, len(CASES)), done.stderr[-2000:]
-    for line, (family, keys, words) in zip(told, CASES, strict=True):
+    lines = done.stdout.splitlines()
+    assert (done.returncode, len(lines)) == (0, len(CASES)), done.stderr[-2000:]
+    for line, (family, keys, words) in zip(lines, CASES, strict=True):
         name, message = json.loads(line)
         assert name == "EFORMAT" and words in message, (family, keys, message)
 

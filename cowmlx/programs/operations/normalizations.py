@@ -202,7 +202,7 @@ def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -
 
 
 def _masked(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array) -> mx.array:
-    """As mlx's, where a row of false gives the mean of v, and one of minus infinity nan."""
+    """Attend with a mask as mlx does: a row of false gives the mean of v, one of -infinity nan."""
     mask = mask.reshape(1) if mask.ndim == 0 else mask
     if mask.dtype == mx.bool_:
         least = mx.array(mx.finfo(mx.float32).min)

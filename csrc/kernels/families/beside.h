@@ -1,4 +1,4 @@
-/* Four rows of numbers beside each other. The including file has chosen an instruction set. */
+/* The transpose of four rows. The including file has chosen an instruction set. */
 #pragma once
 
 #include "vectors.h"
@@ -12,7 +12,8 @@
 
 namespace cowmlx::ISA {
 
-/* Rows beside each other, four by four numbers. */
+/* Write the four numbers of each place of the rows beside each other, `pitch` apart from the next.
+ * Four by four numbers at a time. */
 COWMLX_KERNEL void beside_rows(const float* const* rows, int n, int pitch, float* out) {
   using Four [[gnu::vector_size(16)]] = float;
   using Places [[gnu::vector_size(16), maybe_unused]] = int;

@@ -1,7 +1,6 @@
-/* Steps of a recording that compute float32 number by number: one operation for a chain of them,
- * which keeps what is between in blocks that stay in a core's nearest cache. */
+/* Fuses elementwise steps of a recording, of float32, into one operation, whose intermediate
+ * results lie in blocks that stay in a core's nearest cache. */
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -40,7 +39,7 @@ struct Instruction {
   int a, b;
 };
 
-/* What an operation does with each number. */
+/* The instructions of a fused operation. */
 struct Plan {
   int inputs;
   std::vector<Instruction> instructions;
@@ -68,12 +67,12 @@ struct Plan {
         slots[at] = free.back();
         free.pop_back();
       }
-      std::array<int, 2> read = {instructions[at].a, instructions[at].b};
-      if (read[0] == read[1]) read[1] = 0;
-      for (const int value : read) {
+      for (const int value : {instructions[at].a, instructions[at].b}) {
         if (value < inputs) continue;
         const auto made = static_cast<size_t>(value - inputs);
-        if (last[made] == static_cast<int>(at) && slots[made] >= 0) free.push_back(slots[made]);
+        if (last[made] != static_cast<int>(at) || slots[made] < 0) continue;
+        free.push_back(slots[made]);
+        last[made] = -1; /* free it once if both are this value */
       }
     }
   }
@@ -104,7 +103,7 @@ void compute(Code code, const float* a, const float* b, int n, float* y) {
   }
 }
 
-/* An input: as many numbers as the results, or numbers that come again and again. */
+/* An input: as many numbers as the results have, or fewer, which repeat. */
 struct Source {
   std::optional<Copy> copy;
   const float* data;

@@ -40,8 +40,7 @@ struct Blocks {
   }
 };
 
-/* What an operation knows of the weight of its last evaluation: one that is read twice in a row is
- * kept in blocks from then on. */
+/* Keeps a weight in blocks once an operation has read it twice in a row. */
 class Keeper {
  public:
   /* The blocks of an evaluated float32 weight, of `numbers` numbers, in `matrices` matrices. */

@@ -117,7 +117,7 @@ class WithGradient : public Operation {
 /* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */
 Activation activation_of(const std::string& name);
 
-/* An operation that can do more to its results, which a recording lets it. */
+/* An operation that a recording can extend by a bias and a relu. */
 class Extensible {
  public:
   virtual ~Extensible() = default;

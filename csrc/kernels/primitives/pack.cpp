@@ -32,8 +32,8 @@ void in_large_pages(void* begin, size_t bytes) {
 void in_large_pages(void*, size_t) {} /* macOS has them for itself alone */
 #endif
 
-/* Memory of matrices that are packed one after the other, and freed with the last of them: large
- * pages hold it, which are larger than most matrices, and each begins at a line of the caches. */
+/* Memory that packed matrices share, so that large pages can hold them: most matrices are smaller
+ * than a large page. Each begins at a cache line. The memory is freed with the last matrix. */
 class Arena {
  public:
   /* The place of so many bytes; none once the arena has its memory. */
@@ -47,7 +47,7 @@ class Arena {
 
   size_t size() const { return size_; }
 
-  /* Give an array what lies at a place. */
+  /* Give an array the memory at a place. */
   void give(mx::array& out, size_t at) {
     const std::lock_guard<std::mutex> held(lock_);
     if (!memory_.has_value()) {
@@ -266,8 +266,7 @@ void bind_pack(nb::module_& module) {
              R"(A matrix (N, W) by blocks of 16 rows, as products read it: (blocks, W, 16).
 
 Weights as mlx packs them, dense ones, scales and biases are all packed so. The last block is filled
-up with zeros. Of an arena, it lies in the arena's memory, unless a
-matrix there is computed already.
+up with zeros. The matrix lies in the arena's memory, unless another one there is computed already.
 
 Raises:
     ValueError: it is no matrix, is empty, or of numbers wider than 32 bits.)");

@@ -1,4 +1,4 @@
-/* What a recording consists of. */
+/* The steps of a recording. */
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ inline bool is(const mx::Primitive& primitive, std::string_view name) {
   return primitive.name() == name;
 }
 
-/* Let steps that follow each other and compute float32 number by number be one, which goes through
- * memory once. `arrays`: those of all places; `results`: the places that are asked for. */
+/* Fuse elementwise steps of float32 that follow each other: one operation reads and writes memory
+ * once. `arrays`: those of all places; `results`: the places that the recording returns. */
 void fuse(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
           const std::vector<uint32_t>& results);
 

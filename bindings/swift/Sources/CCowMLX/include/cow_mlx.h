@@ -690,7 +690,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  *   "draft": "in_place", "recomputed" or "no"; null of an encoder. With a sliding window "in_place"
  *   holds until the window is full: then both are recomputed. A draft that is recomputed keeps the
  *   state in front of it; the accepted part of a draft that is rejected is processed again with the
- *   next tokens. "why_not": null, or why it cannot "quantise".
+ *   next tokens. "why_not": the reason if "quantise" is "no", else null.
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_info(cow_mlx_model model, char* buffer, size_t capacity,
                                               size_t* length);
