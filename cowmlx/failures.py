@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MEMORY_NUMBERS = (errno.ENOMEM, errno.EAGAIN)
 _FILE_NUMBERS = (errno.EMFILE, errno.ENFILE)
+# Without memory for a frame, CPython loses the exception that it raises, and raises a SystemError.
+_LOST = ("return without exception set", "without setting an exception")
 # Words in the messages of Python, of libraries in C++ and Rust, and of the dynamic linker.
 _MEMORY_WORDS = (
     "bad_alloc",
@@ -42,6 +44,7 @@ _MEMORY_WORDS = (
     "can't start new thread",
     "can't allocate",
     "pyobject pointer is null",  # where Python gave PyO3 no object
+    *_LOST,
     os.strerror(errno.ENOMEM).lower(),
     os.strerror(errno.EAGAIN).lower(),
 )
@@ -49,7 +52,7 @@ _FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
 # The driver, and what pip installs beside mlx's build for NVIDIA GPUs.
 _CUDA_LIBRARY = re.compile(r"\blib(?:cuda|cudnn|cudart|cublas|cufft|cusolver|nvrtc|nccl)\w*\.so")
 # Types with texts of libraries, not of users.
-_SPEAKING = (RuntimeError, ImportError, OSError)
+_SPEAKING = (RuntimeError, ImportError, OSError, SystemError)
 # What mlx raises.
 _OF_MLX = (RuntimeError, ValueError)
 # Failures of the system that say nothing about the operation that met them.

@@ -82,6 +82,8 @@ class PanicException(BaseException):
         ImportError("x.so: failed to map segment from shared object"),
         ImportError("x.so: cannot map zero-fill pages"),
         OSError(errno.ENOMEM, "no text"),
+        SystemError("error return without exception set"),
+        SystemError("<function f at 0x7f> returned NULL without setting an exception"),
     ],
     ids=str,
 )
