@@ -70,35 +70,25 @@ _MISSING = (
 )
 
 
-def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    # Groups of one name may stand in one alternative only, so each pattern numbers its own.
-    numbered = (
-        re.sub(r"\(\?P<(\w+)>", rf"(?P<\1_{index}>", pattern)
-        for index, pattern in enumerate(patterns)
-    )
-    return re.compile("|".join(f"(?:{pattern})" for pattern in numbered), re.DOTALL)
-
-
 _TABLE = (
-    (_compiled(_SHORTAGES), Shortage, "the device has not enough memory"),
+    (_SHORTAGES, Shortage, "the device has not enough memory"),
     (
-        _compiled(_LOST),
+        _LOST,
         DeviceLost,
         "the device has failed or was reset; stop the runtime and start it again, or the process",
     ),
-    (_compiled(_MISSING), DeviceMissing, "mlx can use no GPU here"),
+    (_MISSING, DeviceMissing, "mlx can use no GPU here"),
 )
 
 
 def of_text(text: str) -> CowMlxError | None:
     """Return the error for the text of one of mlx's exceptions, or None."""
-    for pattern, kind, meaning in _TABLE:
-        match = pattern.match(text)
-        if match is not None:
-            numbers: dict[str, Any] = {
-                name.partition("_")[0]: int(value)
-                for name, value in match.groupdict().items()
-                if value is not None
-            }
-            return kind(f"{meaning} ({text.strip()})", **numbers)
+    for patterns, kind, meaning in _TABLE:
+        for pattern in patterns:  # compiled on first use: a start needs none
+            match = re.match(pattern, text, re.DOTALL)
+            if match is not None:
+                numbers: dict[str, Any] = {
+                    name: int(value) for name, value in match.groupdict().items()
+                }
+                return kind(f"{meaning} ({text.strip()})", **numbers)
     return None

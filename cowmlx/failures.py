@@ -50,7 +50,7 @@ _MEMORY_WORDS = (
 )
 _FILE_WORDS = tuple(os.strerror(number).lower() for number in _FILE_NUMBERS)
 # The driver, and what pip installs beside mlx's build for NVIDIA GPUs.
-_CUDA_LIBRARY = re.compile(r"\blib(?:cuda|cudnn|cudart|cublas|cufft|cusolver|nvrtc|nccl)\w*\.so")
+_CUDA_LIBRARY = r"\blib(?:cuda|cudnn|cudart|cublas|cufft|cusolver|nvrtc|nccl)\w*\.so"
 # Types with texts of libraries, not of users.
 _SPEAKING = (RuntimeError, ImportError, OSError, SystemError)
 # What mlx raises.
@@ -205,7 +205,7 @@ def of_import(error: ImportError, what: str) -> CowMlxError:
             "; the process has loaded an older libstdc++ than mlx needs: let the host bring a "
             "newer one, or start the runtime before it loads the old one"
         )
-    if _CUDA_LIBRARY.search(str(error)):
+    if re.search(_CUDA_LIBRARY, str(error)):
         advice = (
             "; mlx's build for NVIDIA GPUs needs their driver and libraries: install them, or "
             "mlx-cpu in its place"

@@ -277,8 +277,8 @@ _RANGES: dict[str, tuple[float, float]] = {
 _POSITIVE = ("top_p", "typical_p", "repetition_penalty")
 _WHOLE = ("top_k",)
 _MAX_README = 1 << 16  # bytes that are looked through for a licence
-_FRONT = re.compile(r"---\s*\n(.*?)\n---\s*\n", re.DOTALL)
-_LICENSE = re.compile(r"^license(_name)?:\s*[\"']?([\w.+-]{1,64})", re.MULTILINE)
+_FRONT = r"(?s)---\s*\n(.*?)\n---\s*\n"
+_LICENSE = r"(?m)^license(_name)?:\s*[\"']?([\w.+-]{1,64})"
 
 
 def sampling(path: str) -> dict[str, float]:
@@ -305,13 +305,13 @@ def sampling(path: str) -> dict[str, float]:
 def licence(path: str, config: dict[str, Any]) -> str | None:
     """Return the licence that the config or the front matter of the README names."""
     named = config.get("license")
-    if isinstance(named, str) and _LICENSE.fullmatch(f"license: {named}"):
+    if isinstance(named, str) and re.fullmatch(_LICENSE, f"license: {named}"):
         return named
     try:
         with open(os.path.join(path, "README.md"), "rb") as file:
             text = file.read(_MAX_README).decode("utf-8", "replace").replace("\r\n", "\n")
     except OSError:
         return None
-    front = _FRONT.match(text)
-    licences = dict(_LICENSE.findall(front[1])) if front else {}
+    front = re.match(_FRONT, text)
+    licences = dict(re.findall(_LICENSE, front[1])) if front else {}
     return licences.get("_name") or licences.get("")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ENTRY = re.compile(r"models--([\w.-]+)")
-_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_NAME = re.compile(rf"(?:{_REPOSITORY.pattern}|[\w-][\w.-]*)")
+_REPOSITORY = r"[\w-][\w.-]*/[\w-][\w.-]*"
+_NAME = rf"(?:{_REPOSITORY}|[\w-][\w.-]*)"
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER = 1024  # bytes
 _MAX_NAME = 256
@@ -94,7 +94,7 @@ def _entry(name: str) -> str:
 def _is_cached(name: str) -> bool:
     return (
         not os.path.exists(name)
-        and _NAME.fullmatch(name) is not None
+        and re.fullmatch(_NAME, name) is not None
         and os.path.isdir(_entry(name))
     )
 
@@ -110,7 +110,7 @@ def _nothing_at(path: str) -> NotFound | Unsupported:
             f"{os.path.expanduser(path)}",
             file=path,
         )
-    if _REPOSITORY.fullmatch(path) and not os.path.isdir(os.path.dirname(path)):
+    if re.fullmatch(_REPOSITORY, path) and not os.path.isdir(os.path.dirname(path)):
         return NotFound(
             f"no such directory: {path}; if that is a model of Hugging Face, download it first "
             f"(`hf download {path}`): {_entry(path)} is not there",

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 HOST_IDS = range(-(1 << 31), -1)
 """The ids of positions that hosts have."""
-_HASH = re.compile("[0-9a-f]{32}")
-_GRID = re.compile("[1-9][0-9]{0,5}x[1-9][0-9]{0,5}")
+_HASH = "[0-9a-f]{32}"
+_GRID = "[1-9][0-9]{0,5}x[1-9][0-9]{0,5}"
 
 
 class Image:
@@ -223,13 +223,13 @@ class ImageStore:
         grid = None
         if self.has_axes:
             name, _, sides = name.rpartition(" ")
-            if not _GRID.fullmatch(sides):
+            if not re.fullmatch(_GRID, sides):
                 return None
             rows, _, columns = sides.partition("x")
             grid = int(rows), int(columns)
             if grid[0] * grid[1] != count:
                 return None
-        if name != self.encoder.key or not _HASH.fullmatch(digits) or not 0 < count < 1 << 20:
+        if name != self.encoder.key or not re.fullmatch(_HASH, digits) or not 0 < count < 1 << 20:
             return None
         return self._known_as(key, count, grid)
 

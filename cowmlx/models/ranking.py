@@ -47,7 +47,7 @@ _QWEN = (
     "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-_PLACES = re.compile(r"\{(instruction|query|document)\}")
+_PLACES = r"\{(instruction|query|document)\}"
 
 
 class FilledPrompt:
@@ -62,7 +62,7 @@ class FilledPrompt:
             [own for at, own in tokenizer.added.items() if at in special or own.strip()]
         )
         filled = {"instruction": instruction or _INSTRUCTION, "query": query}
-        places = _PLACES.findall(text)
+        places = re.findall(_PLACES, text)
         for name in ("query", "document"):
             if places.count(name) != 1:
                 raise InvalidArgument(
@@ -86,7 +86,7 @@ class FilledPrompt:
         self.back = finished(encode_marked(tokenizer, behind, inner=True)) if behind else []
 
     def _filled(self, text: str, values: dict[str, str]) -> str:
-        return _PLACES.sub(lambda place: self._plain(values[place[1]]), text)
+        return re.sub(_PLACES, lambda place: self._plain(values[place[1]]), text)
 
     def _plain(self, text: str) -> str:
         plain: str = text if self._pattern is None else marked(text, self._pattern)
