@@ -13,8 +13,24 @@ from itertools import accumulate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Callable, Generator, Iterator
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Vocabulary(Protocol):
+        """A vocabulary that was read in C: see ``cowmlx/bridge/vocabulary.pxi``."""
+
+        end: int
+
+        def strings(self) -> list[str]:
+            """Return the texts of the tokens."""
+
+        def ids(self) -> array[int]:
+            """Return the ids of the tokens."""
+
+        def merges(self, data: bytes, at: int) -> tuple[int, array[int], array[int]] | None:
+            """Read merges: where they end, and the places of what is merged."""
+
 
 MAX_DEPTH = 256  # arrays and objects in each other
 SLICE = 1 << 16  # characters that are read at once where a text is read in steps
@@ -27,6 +43,8 @@ _PLAIN = re.compile(r'[^"\[\]{}]*')  # numbers, words, and what is between them
 
 # A string, closed or not. Possessive, so that no text takes more than one pass.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+# Reads a vocabulary in C (cowmlx/bridge/vocabulary.pxi); set by the bridge.
+_read_vocabulary: Callable[[bytes, int], Vocabulary | None] = lambda data, at: None  # noqa: E731
 # An opening bracket is a step of 1, a closing one of -1.
 _STEPS = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
@@ -99,6 +117,20 @@ def dump_steps(value: Any, depth: int = 3) -> Generator[None, None, str]:
                 yield
         return f"[{', '.join(parts)}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def ask(read_vocabulary: Callable[[bytes, int], Vocabulary | None]) -> None:
+    """Set the function of C that reads a vocabulary."""
+    global _read_vocabulary
+    _read_vocabulary = read_vocabulary
+
+
+def read_vocabulary(data: bytes, at: int) -> Vocabulary | None:
+    """Return the vocabulary of a tokenizer, an object that begins at a byte.
+
+    None if nothing reads it in C, or it is not written as tokenizers write it.
+    """
+    return _read_vocabulary(data, at)
 
 
 class _Reader:

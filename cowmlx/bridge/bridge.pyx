@@ -24,7 +24,7 @@ import importlib
 
 from cowmlx.generated.cow_mlx cimport *
 
-from cowmlx import cuda, errors, failures, interpreter, resources
+from cowmlx import cuda, errors, failures, interpreter, json_text, resources
 from cowmlx.call import ends_later
 from cowmlx.errors import BadFormat, BufferTooSmall, CowMlxError, InvalidArgument, OutOfRange
 
@@ -40,6 +40,7 @@ include "arrays.pxi"
 include "../generated/call_arguments.pxi"
 include "outcomes.pxi"
 include "process.pxi"
+include "vocabulary.pxi"
 
 
 # ------------------------------------------------- Operations made by hand
@@ -207,6 +208,7 @@ cdef ensure_engine():
     global engine, require_declared
     if engine is None:
         resources.ask(can_start_threads, can_map, give_back, system_memory)
+        json_text.ask(read_vocabulary)
         blas, problem = bring_blas()
         cuda.set_up()
         try:

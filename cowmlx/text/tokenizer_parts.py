@@ -2,7 +2,8 @@
 
 The library turns a file into its model by way of two other copies in memory, and so does Python.
 The vocabularies of language models have up to 262,144 tokens and twice as many merges, so these are
-read slice by slice, without any copy, into arrays of numbers.
+read without any copy into arrays of numbers: in C where they are written as tokenizers write them,
+else slice by slice.
 """
 
 from __future__ import annotations
@@ -101,18 +102,18 @@ def split(data: bytes) -> Parts:
 def _split(reader: _Reader) -> Parts:
     rest: dict[bytes, bytes] = {}
     model: dict[bytes, bytes] = {}
-    vocabulary: dict[str, int] = {}
-    lefts, rights = array("I"), array("I")
+    texts: list[str] = []
+    ids, lefts, rights = array("I"), array("I"), array("I")
     for key in reader.keys(rest):
         if key != b"model":
             rest[key] = reader.value()
             continue
         for name in reader.keys(model):
             if name == b"vocab":
-                vocabulary = reader.vocabulary()
+                texts, ids = reader.vocabulary()
                 model[name] = b"{}"
             elif name == b"merges":
-                lefts, rights = reader.merges(vocabulary)
+                lefts, rights = reader.merges(texts)
                 model[name] = b"[]"
             else:
                 model[name] = reader.value()
@@ -120,9 +121,7 @@ def _split(reader: _Reader) -> Parts:
     reader.end()
     if model.get(b"type") != b'"BPE"' or not model.keys() >= {b"vocab", b"merges"}:
         raise Irregular("its model is not BPE")
-    if set(map(type, vocabulary.values())) - {int}:
-        raise Irregular("an id is no integer")
-    return Parts(_object(rest), list(vocabulary), array("I", vocabulary.values()), lefts, rights)
+    return Parts(_object(rest), texts, ids, lefts, rights)
 
 
 def _object(members: dict[bytes, bytes]) -> bytes:
@@ -139,6 +138,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._read: json_text.Vocabulary | None = None  # the vocabulary, if C has read it
 
     def keys(self, known: dict[bytes, bytes]) -> Iterator[bytes]:
         """Yield the keys of an object, each before its value, which must then be read.
@@ -175,24 +175,35 @@ class _Reader:
                     return written
         raise Irregular(f"no value, or a long one, at byte {self._at}")
 
-    def vocabulary(self) -> dict[str, int]:
-        """Return an object whose members are short."""
+    def vocabulary(self) -> tuple[list[str], array[int]]:
+        """Return the names and values of an object whose members are short."""
+        self._read = json_text.read_vocabulary(self._data, self._skipped())
+        if self._read is not None:
+            self._at = self._read.end
+            return self._read.strings(), self._read.ids()
         self._expect(b"{")
         made: dict[str, int] = {}
         while True:
             part = self._slice(b"{", b"}", b",")
             made.update(part)
             if self._follows(b"}"):
-                return made
+                break
             self._expect(b",")
+        if set(map(type, made.values())) - {int}:
+            raise Irregular("an id is no integer")
+        return list(made), array("I", made.values())
 
-    def merges(self, vocabulary: dict[str, int]) -> tuple[array[int], array[int]]:
+    def merges(self, texts: list[str]) -> tuple[array[int], array[int]]:
         """Return the places of what each merge of an array merges.
 
         Args:
-            vocabulary: the ids by text.
+            texts: of the vocabulary.
         """
-        places = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
+        read = self._read and self._read.merges(self._data, self._skipped())
+        if read:
+            self._at, lefts, rights = read
+            return lefts, rights
+        places = dict(zip(texts, range(len(texts)), strict=True))
         lefts, rights = array("I"), array("I")
         self._expect(b"[")
         mark = b"]," if self._follows(b"[", stay=True) else b'",'

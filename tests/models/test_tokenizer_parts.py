@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support import tokenizers as families
 from tokenizers import Tokenizer
 
-from cowmlx import json_text
+from cowmlx import _bridge, json_text
 from cowmlx.errors import BadFormat
 from cowmlx.text import tokenizer_backend, tokenizer_parts
 
 BPE = ("bpe", "spm")
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+
+@pytest.fixture(autouse=True, params=["C", "Python"])
+def reader(request, monkeypatch):
+    """What reads vocabularies."""
+    own = _bridge.read_vocabulary if request.param == "C" else lambda data, at: None
+    monkeypatch.setattr(json_text, "_read_vocabulary", own)
 
 
 def written(folder, text):
@@ -121,3 +132,61 @@ def test_depth_is_bounded_whatever_surrounds_it(opening, closing):
         else:
             with pytest.raises(json_text.Malformed, match="nested"):
                 json_text.parse(text)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(TEXT, min_size=1, max_size=20, unique=True), st.data())
+def test_c_reads_what_python_reads(texts, data):
+    """Texts of any characters, escaped or not, however the file is laid out."""
+    ids = data.draw(st.lists(st.integers(0, 2**32 - 1), min_size=len(texts), max_size=len(texts)))
+    one = st.sampled_from(texts)
+    pairs = data.draw(st.lists(st.tuples(one, one), min_size=1, max_size=20))
+    vocabulary = dict(zip(texts, ids, strict=True))
+    layout = {
+        "ensure_ascii": data.draw(st.booleans()),
+        "indent": data.draw(st.sampled_from([None, 0, 3])),
+    }
+    read = _bridge.read_vocabulary
+    written = b"x" + json.dumps(vocabulary, **layout).encode() + b", "
+    found = read(written, 1)
+    assert written[found.end :] == b", "
+    assert found.strings() == texts and found.ids().tolist() == ids
+    written = json.dumps([list(pair) for pair in pairs], **layout).encode() + b"}"
+    end, lefts, rights = found.merges(written, 0)
+    assert written[end:] == b"}"
+    assert [(texts[left], texts[right]) for left, right in zip(lefts, rights, strict=True)] == pairs
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("", "[", "{", "{}", '{"a"', '{"a":', '{"a":1', '{"a":1,', '{"a":1,}', '{"a":1;"b":2}'),
+        *('{"a":01}', '{"a":-1}', '{"a":1.0}', '{"a":1e1}', '{"a":true}', '{"a":4294967296}'),
+        *('{"a":99999999999}', '{"a":1,"a":2}', '{"\\u0061":1,"a":2}', "{a:1}", '{"a', '{"a\\'),
+        *('{"\n":1}', '{"\x00":1}', '{"\\x":1}', '{"\\u12":1}', '{"\\u12', '{"\\u12g4":1}'),
+        *('{"\\ud800":1}', '{"\\udc00":1}', '{"\\ud800\\u0041":1}', '{"\\ud800\\', '{"a\\\n":1}'),
+    ],
+)
+def test_c_reads_no_other_vocabulary(written):
+    assert _bridge.read_vocabulary(written.encode(), 0) is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("", "{", "[", "[]", "[[", '[["a"', '[["a",', '[["a","b"', '[["a","b"]', '[["a","b"],'),
+        *('[["a","b"],]', '[["a"]]', '[["a","b","a"]]', '[["a","c"]]', '[["a","b"],"a b"]'),
+        *('["a', '["a b"', '["ab"]', '["a b a"]', '["a c"]', '[" a"]', '["a b",["a","b"]]', "[1]"),
+        *('["#version: 0.2","a b"]', "[null]"),
+    ],
+)
+def test_c_reads_no_other_merges(written):
+    known = _bridge.read_vocabulary(b'{"a": 0, "b": 1, "#version:": 2, "0.2": 3}', 0)
+    assert known.merges(b'[["a", "b"]]', 0)[1:] == (array("I", [0]), array("I", [1]))
+    assert known.merges(b'["b a"]', 0)[1:] == (array("I", [1]), array("I", [0]))
+    assert known.merges(written.encode(), 0) is None
+
+
+def test_a_text_that_is_no_utf8_is_refused():
+    with pytest.raises(UnicodeDecodeError):
+        _bridge.read_vocabulary(b'{"\xff": 0}', 0).strings()
