@@ -1,14 +1,8 @@
 /* The transpose of four rows. The including file has chosen an instruction set. */
 #pragma once
 
+#include "../simd/shuffle.h"
 #include "vectors.h"
-
-/* Numbers of two vectors, by their places; GCC before 12 has no __builtin_shufflevector. */
-#ifdef __clang__
-#define COWMLX_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define COWMLX_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Places{__VA_ARGS__})
-#endif
 
 namespace cowmlx::ISA {
 

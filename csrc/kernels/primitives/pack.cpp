@@ -14,6 +14,7 @@
 #endif
 
 #include "operation.h"
+#include "simd/shuffle.h"
 
 namespace cowmlx {
 namespace {
@@ -95,10 +96,57 @@ class Place {
   std::optional<size_t> at_; /* none: separate memory */
 };
 
+/* A vector that every processor has registers for, and two vectors' words in turn: those of their
+ * first halves, and of their last ones. */
+template <class Word>
+struct Vector;
+
+template <>
+struct Vector<uint16_t> {
+  using Places [[gnu::vector_size(16)]] = uint16_t;
+  static Places first(Places a, Places b) { return COWMLX_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+  static Places last(Places a, Places b) {
+    return COWMLX_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+  }
+};
+
+template <>
+struct Vector<uint32_t> {
+  using Places [[gnu::vector_size(16)]] = uint32_t;
+  static Places first(Places a, Places b) { return COWMLX_SHUFFLE(a, b, 0, 4, 1, 5); }
+  static Places last(Places a, Places b) { return COWMLX_SHUFFLE(a, b, 2, 6, 3, 7); }
+};
+
+/* Write as many rows as a vector has words word after word. A round moves the highest bit of a
+ * row's number behind the bits of its words' places, and all bits in front of it on by one. */
+template <class Word>
+void transpose_square(const Word* rows, int64_t pitch, Word* out) {
+  using V = Vector<Word>;
+  constexpr int N = 16 / sizeof(Word);
+  typename V::Places a[N], b[N];
+  for (int i = 0; i < N; i++) std::memcpy(&a[i], rows + i * pitch, sizeof a[i]);
+  for (int done = 1; done < N; done *= 2) {
+    for (int i = 0; i < N / 2; i++) {
+      b[2 * i] = V::first(a[i], a[i + N / 2]);
+      b[2 * i + 1] = V::last(a[i], a[i + N / 2]);
+    }
+    std::memcpy(a, b, sizeof a);
+  }
+  for (int i = 0; i < N; i++) std::memcpy(out + i * LANES, &a[i], sizeof a[i]);
+}
+
 /* Write 16 rows of words word after word, beside each other. */
 template <class Word>
 void transpose(const Word* rows, int words, Word* out) {
-  for (int word = 0; word < words; word++)
+  int word = 0;
+  if constexpr (sizeof(Word) > 1) {
+    constexpr int N = 16 / sizeof(Word);
+    for (; word + N <= words; word += N)
+      for (int lane = 0; lane < LANES; lane += N)
+        transpose_square(rows + lane * int64_t{words} + word, words,
+                         out + word * int64_t{LANES} + lane);
+  }
+  for (; word < words; word++)
     for (int lane = 0; lane < LANES; lane++)
       out[word * int64_t{LANES} + lane] = rows[lane * int64_t{words} + word];
 }
