@@ -168,3 +168,49 @@ def test_a_query_that_sees_nothing_has_what_mlx_gives():
     added = masked("float32", mx.where(seen, 0.0, -mx.inf))
     assert np.isnan(added[0, 0, 0]).all()
     np.testing.assert_allclose(added[0, 0, 1], found[0, 0, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [[], [5], [1], [3, 1], [3, 5], [4, 1, 5], [2, 4, 3, 5]], ids=str)
+def test_a_mask_of_bool_is_that_of_float64(shape):
+    """Also where queries see nothing: these have no gradient by q and k."""
+    sides = {"q": [2, 4, 3, 8], "k": [2, 2, 5, 8], "v": [2, 2, 5, 6]}
+    slopes = {"gradient": {"of": "s", "with_respect_to": list(sides)}}
+    nodes = [node("y", ATTENTION, *sides, "m"), node("t", "square", "y"), node("s", "sum", "t")]
+
+    def made(dtype, *specs):
+        inputs = [value(name, side, dtype) for name, side in sides.items()]
+        program = parse(graph([*inputs, value("m", shape, "bool")], nodes, ["y", "s"]))
+        for spec in specs:
+            program = derive(program, **spec)
+        return program
+
+    rng = np.random.default_rng(len(shape))
+    for seed, rows in enumerate(({}, {"m": 0}, {"q": 1, "m": len(shape)}, {"k": 0})):
+        given = [
+            [*side[: rows[name]], 3, *side[rows[name] :]] if name in rows else side
+            for name, side in [*sides.items(), ("m", shape)]
+        ]
+        arrays = numbers(given[:3], "float32", seed)
+        seen = mx.array(rng.random(given[3]) < (0.6 if seed % 2 else 0.1))
+        wide = [array.astype(mx.float64) for array in arrays]
+        for specs in ((), (slopes,)):
+            derived = (*specs, {"vectorize": rows}) if rows else specs
+            found = made("float32", *derived).run([*arrays, seen]).finish()
+            wanted = made("float64", *derived).run([*wide, seen]).finish()
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(np.array(one), np.array(other), rtol=2e-5, atol=2e-4)
+
+
+def test_keys_that_a_mask_of_bool_hides_may_hold_anything():
+    shapes = [[1, 2, 3, 4], [1, 2, 5, 4], [1, 2, 5, 6]]
+    arrays = numbers(shapes, "float32")
+    inputs = [value(name, shape) for name, shape in zip("qkv", shapes, strict=True)]
+    inputs.append(value("m", [5], "bool"))
+    program = parse(graph(inputs, [node("y", ATTENTION, *"qkv", "m")], ["y"]))
+    mask = mx.array([True, True, False, True, False])
+    (wanted,) = program.run([*arrays, mask]).finish()
+    for odd in (np.nan, np.inf, -np.inf):
+        keys = np.array(arrays[1])
+        keys[:, :, [2, 4]] = odd
+        (found,) = program.run([arrays[0], mx.array(keys), arrays[2], mask]).finish()
+        np.testing.assert_array_equal(np.array(found), np.array(wanted))

@@ -204,11 +204,11 @@ def _attention_arrays(q: Any, k: Any, v: Any, mask: Any, /, **attributes: Any) -
 def _masked(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: mx.array) -> mx.array:
     """Attend with a mask as mlx does: a row of false gives the mean of v, one of -infinity nan."""
     mask = mask.reshape(1) if mask.ndim == 0 else mask
-    if mask.dtype == mx.bool_:
-        least = mx.array(mx.finfo(mx.float32).min)
-        mask = mx.where(mask, mx.array(0.0), least)
-        return operations.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
     made = operations.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+    if mask.dtype == mx.bool_:
+        mean = mx.mean(v, axis=2, keepdims=True)
+        mean = mx.repeat(mean, q.shape[1] // k.shape[1], axis=1)
+        return mx.where(mx.any(mask, axis=-1, keepdims=True), made, mean)
     sees = mx.max(mask, axis=-1, keepdims=True) != -math.inf
     return mx.where(sees, made, mx.array(math.nan, made.dtype))
 
