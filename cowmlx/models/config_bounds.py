@@ -26,19 +26,26 @@ _MOST_PASSES = 1 << 14  # through layers, in one step
 _LAYERS = re.compile(r"(num_(hidden_|kv_reuse_)?|n_)layers|n_layer|depth")
 _COUNTS = re.compile(
     rf"{_LAYERS.pattern}|(\w+_)?(num|n)_(\w+_)?(layers?|blocks|loops|experts?|heads?|groups?|inputs)"
-    r"|\w+_(num|iters|loops|layers)|\w*experts_per_tok(en)?|moe_(top_?)?k|top_k_experts"
+    r"|\w+_(loops|layers)|(\w+_)?experts?_num|\w+_(neighbor|split)_num|\w*experts_per_tok(en)?"
+    r"|moe_(top_?)?k|top_k_experts"
 )
 _HIDDEN = "num_hidden_layers"
-_PASSES = re.compile(r"num_loops|loop_num|\w+_iters")
-# Numbers by which networks or mlx divide without a look at them, some only in long prompts.
-_DIVISORS = ("n_group", "group_norm_size", "index_n_heads")
+_PASSES = re.compile(r"num_loops|loop_num|\w*sinkhorn_iters")
+# Numbers by which architectures or mlx divide without a look at them, some only in long prompts. In
+# others, 0 says that there are none.
+_DIVISORS = {
+    "group_norm_size": ("bailing_hybrid", "bailing_moe_linear"),
+    "index_n_heads": ("deepseek_v32", "deepseek_v41", "glm_moe_dsa"),
+    "n_group": ("bailing_moe_v3",),
+}
 
 
-def check_sizes(config: dict[str, Any], prefix: str = "") -> None:
+def check_sizes(config: dict[str, Any], architecture: str = "", prefix: str = "") -> None:
     """Refuse numbers of layers, experts, passes and the like that no model has.
 
     Args:
         config: what ``config.json`` says, or an object in it.
+        architecture: its name, if it is known.
         prefix: of its keys in messages.
 
     Raises:
@@ -47,12 +54,12 @@ def check_sizes(config: dict[str, Any], prefix: str = "") -> None:
     layers = max((_number(config, key) for key in config if _LAYERS.fullmatch(key)), default=0)
     for key, value in config.items():
         if isinstance(value, dict):
-            check_sizes(value, f"{prefix}{key}.")
+            check_sizes(value, architecture, f"{prefix}{key}.")
         elif isinstance(value, bool) or not isinstance(value, int):
             continue
         elif _PASSES.fullmatch(key):
             _require(f"{prefix}{key}", value, 0, _MOST_PASSES // min(max(layers, 4), _MOST))
-        elif key in _DIVISORS:
+        elif _divides(architecture, config, key):
             _require(f"{prefix}{key}", value, 1, _MOST)
         elif key == "altup_active_idx":  # mlx would read beyond the last input of Gemma 3n
             most = _number(config, "altup_num_inputs") - 1
@@ -60,6 +67,15 @@ def check_sizes(config: dict[str, Any], prefix: str = "") -> None:
         elif _COUNTS.fullmatch(key):
             named = _LAYERS.fullmatch(key) or key in ("num_blocks", "num_experts")
             _require(f"{prefix}{key}", value, 0 if named else min(value, 0), _MOST)
+
+
+def _divides(architecture: str, part: dict[str, Any], key: str) -> bool:
+    """Whether a network divides by a number of its config, whatever it is."""
+    if key == "n_group":  # where more groups are dropped than there are, or always
+        limited = part.get("topk_method") == "group_limited_greedy"
+        if _number(part, "topk_group") < 0 or (architecture == "deepseek_v2" and limited):
+            return True
+    return architecture in _DIVISORS.get(key, ())
 
 
 def check_layers(config: dict[str, Any], weights: int) -> None:

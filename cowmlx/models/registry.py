@@ -219,7 +219,7 @@ def read_network(
     path: str, config: dict[str, Any], architecture: str, files: list[str], trust: bool
 ) -> tuple[Module, dict[str, Any], str]:
     """Return a folder's network, its weights lazily, its config, and the package it is of."""
-    config_bounds.check_sizes(config)
+    config_bounds.check_sizes(config, architecture)
     known = bool(architecture) and architectures.is_light(architecture)
     if known and quantization.is_light(config):
         arrays = weights.read(files)

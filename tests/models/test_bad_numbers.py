@@ -9,7 +9,9 @@ import sys
 from typing import Any
 
 import pytest
+from loading import greedy
 from support import tiny_models
+from support.loaded import load
 from support.paths import ROOT
 
 from cowmlx.errors import BadFormat
@@ -17,10 +19,12 @@ from cowmlx.models import config_bounds
 
 HUGE = 2**31 - 1
 # Families, what is wrong with their configs, and words of the message.
-CASES: list[tuple[str, dict[str, int], str]] = [
+CASES: list[tuple[str, dict[str, int | str], str]] = [
     ("bailing_hybrid", {"group_norm_size": 0}, "group_norm_size is 0"),
     ("bailing_moe_v3", {"n_group": 0}, "n_group is 0"),
+    ("deepseek_v2", {"n_group": 0, "topk_method": "group_limited_greedy"}, "n_group is 0"),
     ("deepseek_v32", {"index_n_heads": 0}, "index_n_heads is 0"),
+    ("dots1", {"n_group": 0, "topk_group": -1}, "n_group is 0"),
     ("dbrx", {"ffn_config.moe_num_experts": HUGE}, "ffn_config.moe_num_experts is"),
     ("dbrx", {"n_layers": 4096, "ffn_config.moe_num_experts": 4096}, "more than 65536 modules"),
     ("gemma3n", {"text_config.altup_active_idx": HUGE}, "text_config.altup_active_idx is"),
@@ -57,7 +61,7 @@ library.stop()
 """
 
 
-def change(path: pathlib.Path, keys: dict[str, int]) -> pathlib.Path:
+def change(path: pathlib.Path, keys: dict[str, int | str]) -> pathlib.Path:
     """Change keys of config.json; those of objects in it are behind dots."""
     config = json.loads((path / "config.json").read_text())
     for key, value in keys.items():
@@ -95,8 +99,11 @@ USUAL: dict[str, Any] = {
     "num_attention_heads": 128,
     "num_experts_per_tok": 12,
     "n_routed_experts": 1024,
-    "n_group": None,
+    "n_group": 0,
     "hc_sinkhorn_iters": 20,
+    "zero_expert_num": 256,
+    "max_iters": 600_000,  # of a training
+    "image_max_token_num": 1 << 14,
     "max_window_layers": 128,
     "n_positions": 1 << 20,
     "n_ctx": 1 << 20,
@@ -108,6 +115,17 @@ USUAL: dict[str, Any] = {
     "top_k": 1 << 20,
     "vision_config": {"depth": 64, "num_positions": 1 << 14, "num_channels": 3},
 }
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe", "bailing_moe", "kimi_linear"])
+def test_no_groups_of_experts_are_one(family: str, tmp_path: pathlib.Path) -> None:
+    """As in mlx-lm, whose networks group experts where there is more than one group."""
+    path = tiny_models.make(tmp_path, family)
+    rows = []
+    for groups in (1, 0):
+        model = load(change(path, {"n_group": groups, "topk_group": groups}))
+        rows.append(greedy(model, [5, 6, 7], 3)[0])
+    assert rows[0] == rows[1]
 
 
 def test_numbers_of_large_models_are_taken() -> None:
