@@ -184,11 +184,14 @@ class Pooling:
         kind: one of ``POOLING_*``.
         lengths: tokens of each of B texts; what a row has behind them is padding.
         dims: D.
+        skipped: tokens of each text in front that do not count, unless it has no more.
     """
 
-    def __init__(self, kind: int, lengths: list[int], dims: int) -> None:
+    def __init__(self, kind: int, lengths: list[int], dims: int, skipped: int = 0) -> None:
         self._kind = kind
         self._lengths = mx.array(lengths)[:, None]
+        begins = [skipped if skipped < length else 0 for length in lengths]
+        self._begins = mx.array(begins)[:, None]
         self._done = 0
         self._empty = -mx.inf if kind == constants.POOLING_MAX else 0.0
         self.total = mx.full((len(lengths), dims), self._empty, mx.float32)
@@ -210,7 +213,7 @@ class Pooling:
         width = hidden.shape[1]
         positions = mx.arange(self._done, self._done + width)[None]
         if self._kind not in (constants.POOLING_LAST, constants.POOLING_CLS):
-            chosen = positions < self._lengths
+            chosen = (self._begins <= positions) & (positions < self._lengths)
         elif self._kind == constants.POOLING_LAST:
             chosen = positions == self._lengths - 1
         else:
@@ -228,9 +231,10 @@ class Pooling:
     def result(self) -> mx.array:
         """Return float32 (B, D)."""
         if self._kind == constants.POOLING_MEAN:
-            return self.total / self._lengths
+            return self.total / (self._lengths - self._begins)
         if self._kind == constants.POOLING_WEIGHTED:
-            return self.total / (self._lengths * (self._lengths + 1) / 2)
+            ends, begins = (own.astype(mx.float32) for own in (self._lengths, self._begins))
+            return self.total / ((ends * (ends + 1) - begins * (begins + 1)) / 2)
         return self.total
 
 
@@ -376,6 +380,7 @@ def rows_of(
     pooling: int,
     batch_tokens: int,
     finish: Callable[[Pooling], mx.array],
+    skipped: int = 0,
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order.
 
@@ -385,6 +390,7 @@ def rows_of(
         pooling: one of ``POOLING_*``.
         batch_tokens: as :func:`batches` has it.
         finish: makes rows (B, D) of what was pooled, lazily.
+        skipped: tokens of each text in front that do not count, unless it has no more.
     """
     together = len(tokens) > 1 and hidden.batches()
     order: list[int] = []
@@ -392,7 +398,7 @@ def rows_of(
     for batch in batches([len(ids) for ids in tokens], batch_tokens if together else 0):
         yield
         own = [tokens[index] for index in batch]
-        rows.append((yield from _pooled(hidden, own, pooling, finish)))
+        rows.append((yield from _pooled(hidden, own, pooling, finish, skipped)))
         order += batch
     back = sorted(range(len(order)), key=order.__getitem__)
     ordered = mx.contiguous(mx.concatenate(rows)[mx.array(back)])
@@ -407,13 +413,14 @@ def _pooled(
     batch: list[list[int]],
     kind: int,
     finish: Callable[[Pooling], mx.array],
+    skipped: int,
 ) -> Generator[None, None, mx.array]:
     """Process one batch, a chunk between two yields; return its rows, evaluated."""
     lengths = [len(ids) for ids in batch]
     length = max(lengths)
     padded = mx.array([ids + [0] * (length - len(ids)) for ids in batch], mx.int32)
     cache = hidden.make_cache()
-    pooling = Pooling(kind, lengths, hidden.dims)
+    pooling = Pooling(kind, lengths, hidden.dims, skipped)
     for start in range(0, length, CHUNK):
         pooling.add(hidden(padded[:, start : start + CHUNK], cache))
         last = start + CHUNK >= length

@@ -155,18 +155,17 @@ def _pooled(hidden: mx.array, texts: Texts, kind: int, skipped: int) -> mx.array
     rows = []
     for group in texts.groups:
         own = hidden[group.start : group.end].reshape(group.texts, group.length, -1)
-        if skipped < group.length:
-            own = own[:, skipped:]
-        rows.append(_pooled_group(own, kind))
+        before = skipped if skipped < group.length else 0
+        rows.append(_pooled_group(own[:, before:], kind, before))
     return rows[0] if len(rows) == 1 else mx.concatenate(rows)
 
 
-def _pooled_group(own: mx.array, kind: int) -> mx.array:
-    """Pool (B, T, D) of one length over T."""
+def _pooled_group(own: mx.array, kind: int, before: int) -> mx.array:
+    """Pool (B, T, D) of one length over T, tokens behind so many others."""
     if kind == constants.POOLING_MAX:
         return own.max(axis=1)
     if kind == constants.POOLING_WEIGHTED:
-        weights = mx.arange(1, own.shape[1] + 1, dtype=mx.float32)
+        weights = mx.arange(before + 1, before + own.shape[1] + 1, dtype=mx.float32)
         return (own * weights[:, None]).sum(axis=1) / weights.sum()
     return own.mean(axis=1)
 

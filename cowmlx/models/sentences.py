@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
 
@@ -12,6 +12,7 @@ from cowmlx.folders import config as config_files
 from cowmlx.folders import safetensors, torch_file
 from cowmlx.folders.config import invalid_config, mismatch
 from cowmlx.generated import constants
+from cowmlx.models.embedding import normalized as to_length_1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Stage:
         bias: (outputs,), or None.
         activation: of a dense layer, by torch's name.
         dims: values that it gives.
+        normalizes: whether its input is normalized first.
     """
 
     kind: str
@@ -58,9 +60,12 @@ class Stage:
     bias: mx.array | None
     activation: str
     dims: int
+    normalizes: bool = False
 
     def __call__(self, x: mx.array) -> mx.array:
         """Map (B, inputs) to (B, outputs)."""
+        if self.normalizes:
+            x = to_length_1(x)
         if self.kind == "LayerNorm":
             return mx.fast.layer_norm(x, self.weight, self.bias, 1e-5)
         made = x @ self.weight.T
@@ -125,10 +130,10 @@ def read(path: str, dims: int) -> Sentences | None:
     """
     if not _is_there(path, _LIST):
         return None
-    settings = config_files.read_json(os.path.join(path, _SETTINGS), optional=True)
+    settings = _optional(path, _SETTINGS)
     tokens: dict[str, Any] = {}
     for name in _TOKENS:
-        tokens |= config_files.read_json(os.path.join(path, name), optional=True)
+        tokens |= _optional(path, name)
     poolings: tuple[int, ...] = ()
     counts_prompt, normalized = True, False
     stages: list[Stage] = []
@@ -139,7 +144,9 @@ def read(path: str, dims: int) -> Sentences | None:
             poolings, counts_prompt = _pooling(config_files.read_json(file), file)
         elif kind in ("Dense", "LayerNorm"):
             given = stages[-1].dims if stages else dims * max(len(poolings), 1)
-            stages.append(_stage(kind, os.path.join(path, own), given))
+            stage = _stage(kind, os.path.join(path, own), given)
+            stages.append(replace(stage, normalizes=normalized))
+            normalized = False
         elif kind == "Normalize":
             normalized = True
     prompts, default = _prompts(settings)
@@ -156,8 +163,13 @@ def read(path: str, dims: int) -> Sentences | None:
     )
 
 
+def _optional(path: str, name: str) -> dict[str, Any]:
+    """Read a file that a folder need not have."""
+    return config_files.read_json(os.path.join(path, name), optional=not _is_there(path, name))
+
+
 def _is_there(path: str, name: str) -> bool:
-    return os.path.isfile(os.path.join(path, name))
+    return os.path.lexists(os.path.join(path, name))  # a link to nothing is an odd file
 
 
 _KNOWN = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Dropout")
@@ -179,12 +191,18 @@ def _modules(path: str) -> list[tuple[str, str]]:
                 f"{_LIST} has a module of the type {named[:80]}; known are {', '.join(_KNOWN)}",
                 file=_LIST,
             )
-        if own in (".", "..") or "/" in own.rstrip("/") or "\\" in own or "\0" in own:
+        if own in (".", "..") or "/" in own.rstrip("/") or "\\" in own or not own.isprintable():
             raise invalid_config(f"the path {own[:80]!r} is no name of a folder", _LIST)
         if kind == "Transformer" and (found or own):
             raise Unsupported(
                 f"{_LIST} has the Transformer {own!r} at place {len(found)}; it must be the first, "
                 "and lie in the model's folder itself",
+                file=_LIST,
+            )
+        if kind == "Pooling" and len(found) > 1:
+            raise Unsupported(
+                f"{_LIST} has the Pooling {own!r} at place {len(found)}; it must follow the "
+                "Transformer",
                 file=_LIST,
             )
         found.append((kind, own.rstrip("/")))
@@ -209,6 +227,8 @@ def _pooling(config: dict[str, Any], file: str) -> tuple[tuple[int, ...], bool]:
                 f"{file} has the pooling {str(name)[:60]!r}; known are {', '.join(_POOLINGS)}",
                 file=file,
             )
+    if len(set(names)) < len(names):
+        raise invalid_config("it names a pooling twice", file)
     return tuple(_POOLINGS[name][1] for name in names), config.get("include_prompt") is not False
 
 
@@ -265,7 +285,7 @@ def _prompts(settings: dict[str, Any]) -> tuple[dict[str, str], str | None]:
     )
     if not texts:
         raise invalid_config("prompts must be an object of texts", _SETTINGS, key="prompts")
-    if default is not None and default not in prompts:
+    if default is not None and not (isinstance(default, str) and default in prompts):
         raise invalid_config(
             f"default_prompt_name is {str(default)[:60]!r}, which prompts does not have",
             _SETTINGS,

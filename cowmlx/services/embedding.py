@@ -6,6 +6,7 @@ import mlx.core as mx
 
 from cowmlx.errors import ContextFull, CowMlxError, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
+from cowmlx.generated.defaults import EMBED
 from cowmlx.models import encoding
 from cowmlx.models.embedding import MAX_BATCH_TOKENS, Pooling, normalized, rows_of
 from cowmlx.models.encoding import EncodedText
@@ -34,6 +35,7 @@ class EmbeddingParams:
     Attributes:
         poolings: of which the vectors are joined.
         prompt: in front of every text.
+        lower: whether texts are made lower-case.
         token_vectors: rows for the tokens of a text; 0: it has one vector.
         most: tokens that a text may have.
 
@@ -45,6 +47,7 @@ class EmbeddingParams:
     def __init__(self, fields: dict[str, Any], model: Model) -> None:
         own = model.sentences
         self.sentences = own or Sentences((constants.POOLING_MEAN,))
+        self.lower = self.sentences.lower
         self.normalize: bool = fields["normalize"]
         self.add_special: bool = fields["add_special"]
         self.batch_tokens: int = fields["batch_tokens"]
@@ -75,9 +78,17 @@ class EmbeddingParams:
                 argument="token_vectors",
                 value=self.token_vectors,
             )
-        self.truncate_dims: int = fields["truncate_dims"] or self.sentences.truncate_dims or 0
+        self._asked_dims: int = fields["truncate_dims"]
+        self.truncate_dims: int = self._asked_dims or self.sentences.truncate_dims or 0
         if not 1 <= self.batch_tokens <= MAX_BATCH_TOKENS:
             raise OutOfRange("batch_tokens", self.batch_tokens, f"1 to {MAX_BATCH_TOKENS}")
+
+    @classmethod
+    def of_bare_text(cls, model: Model) -> EmbeddingParams:
+        """Return those of a text that is read as it is, for a head."""
+        made = cls({**EMBED, "pooling": constants.POOLING_MEAN, "prompt": ""}, model)
+        made.lower = False
+        return made
 
     def _prompt(self, fields: dict[str, Any]) -> str:
         text: str | None = fields["prompt"]
@@ -110,20 +121,20 @@ class EmbeddingParams:
         """
         stages = self.stages
         if self.token_vectors:
-            whole = stages[-1].dims if stages else dims
-            if self.truncate_dims > whole:
-                raise OutOfRange("truncate_dims", self.truncate_dims, f"0 to {whole}")
-            return self.token_vectors * (self.truncate_dims or whole)
+            return self.token_vectors * self._kept(stages[-1].dims if stages else dims)
         if stages and stages[0].weight.shape[-1] != dims * len(self.poolings):
             raise InvalidArgument(
                 f"pooling gives {dims * len(self.poolings)} values, but the folder's dense layer "
                 f"takes {stages[0].weight.shape[-1]}; leave it at COW_MLX_POOLING_MODEL",
                 argument="pooling",
             )
-        whole = stages[-1].dims if stages else dims * len(self.poolings)
-        if self.truncate_dims > whole:
-            raise OutOfRange("truncate_dims", self.truncate_dims, f"0 to {whole}")
-        return self.truncate_dims or whole
+        return self._kept(stages[-1].dims if stages else dims * len(self.poolings))
+
+    def _kept(self, whole: int) -> int:
+        """Return how many of a vector's values are kept; a folder may name more than there are."""
+        if self._asked_dims > whole:
+            raise OutOfRange("truncate_dims", self._asked_dims, f"0 to {whole}")
+        return min(self.truncate_dims or whole, whole)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -202,9 +213,8 @@ def embed_steps(
     tokens = yield from tokens_of(
         texts, lambda index, text: text_tokens(model, f"texts[{index}]", text, params)
     )
-
+    skipped = _prompt_tokens(model, params)
     if hidden is None:
-        skipped = _prompt_tokens(model, params)
 
         def vectors(states: mx.array, lengths: Texts) -> mx.array:
             if params.token_vectors:
@@ -222,8 +232,8 @@ def embed_steps(
     def finish(pooling: Pooling) -> mx.array:
         return params.vectors(pooling.result())
 
-    rows = rows_of(hidden, tokens, params.poolings[0], params.batch_tokens, finish)
-    return (yield from rows)
+    kind, size = params.poolings[0], params.batch_tokens
+    return (yield from rows_of(hidden, tokens, kind, size, finish, skipped))
 
 
 def _prompt_tokens(model: Model, params: EmbeddingParams) -> int:
@@ -231,7 +241,8 @@ def _prompt_tokens(model: Model, params: EmbeddingParams) -> int:
     if params.sentences.counts_prompt or not params.prompt:
         return 0
     special = params.add_special
-    ids = model.tokenizer.encode(params.prompt, add_special=special, parse_special=False)
+    prompt = params.prompt.lower() if params.lower else params.prompt
+    ids = model.tokenizer.encode(prompt, add_special=special, parse_special=False)
     return len(ids) - (len(model.tokenizer.back) if special else 0)
 
 
@@ -289,7 +300,7 @@ def text_tokens(
     """
     text = params.prompt + text
     ids = yield from model.tokenizer.encode_steps(
-        text.lower() if params.sentences.lower else text,
+        text.lower() if params.lower else text,
         add_special=params.add_special,
         parse_special=False,
     )

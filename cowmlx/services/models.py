@@ -16,7 +16,7 @@ from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsupported
 from cowmlx.generated import constants
-from cowmlx.generated.defaults import EMBED, MODEL
+from cowmlx.generated.defaults import MODEL
 from cowmlx.generation.batched import note_why_not
 from cowmlx.generation.message_marks import prompt_steps
 from cowmlx.generation.pace import PREFILL_CHUNK
@@ -342,7 +342,7 @@ class Models:
         model.require_task("classify")
 
         def start() -> None:
-            params = EmbeddingParams({**EMBED, "pooling": constants.POOLING_MEAN}, model)
+            params = EmbeddingParams.of_bare_text(model)
             streams = self._runtime.streams
             stream = streams.take()
             try:

@@ -136,10 +136,12 @@ def expected_vector(rows, kind, skipped):
     """Pool (T, D) of float64."""
     if kind in ("cls", "last"):
         return rows[0 if kind == "cls" else -1]
-    rows = rows[skipped:] if skipped < len(rows) else rows
+    first = skipped if skipped < len(rows) else 0
+    numbers = np.arange(first + 1, len(rows) + 1)
+    rows = rows[first:]
     if kind == "max":
         return rows.max(axis=0)
-    weights = np.arange(1, len(rows) + 1) if kind == "weighted" else np.ones(len(rows))
+    weights = numbers if kind == "weighted" else np.ones(len(rows))
     return (rows * weights[:, None]).sum(axis=0) / weights.sum()
 
 

@@ -168,20 +168,24 @@ Pooling pooling_of(const std::string& name) {
   refuse("pooling is \"" + name + "\"; it can be cls, last, max, mean or weighted");
 }
 
-/* One vector of `count` rows of `n` numbers. */
-void pool(const Table& table, Pooling kind, const float* x, int count, int n, float* out) {
+/* One vector of `count` rows of `n` numbers, the tokens of a text behind so many others. */
+void pool(const Table& table, Pooling kind, const float* x, int before, int count, int n,
+          float* out) {
   const float* first = kind == Pooling::Last ? x + int64_t{count - 1} * n : x;
   std::copy_n(first, n, out);
   if (kind == Pooling::Cls || kind == Pooling::Last) return;
+  const bool weighted = kind == Pooling::Weighted;
+  if (weighted)
+    for (int i = 0; i < n; i++) out[i] *= static_cast<float>(before + 1);
   for (int row = 1; row < count; row++) {
     const float* own = x + int64_t{row} * n;
     if (kind == Pooling::Max)
       for (int i = 0; i < n; i++) out[i] = out[i] >= own[i] || std::isnan(out[i]) ? out[i] : own[i];
     else
-      table.add(out, own, kind == Pooling::Weighted ? static_cast<float>(row + 1) : 1.0F, n, out);
+      table.add(out, own, weighted ? static_cast<float>(before + row + 1) : 1.0F, n, out);
   }
   if (kind == Pooling::Max) return;
-  const double weights = kind == Pooling::Mean ? count : 0.5 * count * (count + 1.0);
+  const double weights = weighted ? count * (before + 0.5 * (count + 1.0)) : count;
   for (int i = 0; i < n; i++) out[i] /= static_cast<float>(weights);
 }
 
@@ -213,12 +217,14 @@ class PoolStep : public Operation {
       const int count = static_cast<int>(parts.size());
       share(count, count, [&](int text, int) {
         auto [start, length] = parts[text];
+        int before = 0;
         if (skipped < length && kind != Pooling::Cls) {
-          start += skipped;
-          length -= skipped;
+          before = skipped;
+          start += before;
+          length -= before;
         }
         float* own = rows + int64_t{text} * n;
-        pool(used, kind, x + int64_t{start} * n, length, n, own);
+        pool(used, kind, x + int64_t{start} * n, before, length, n, own);
         if (normalized) normalize(n, own);
       });
     });

@@ -11,7 +11,7 @@ import sys
 import mlx.core as mx
 import numpy as np
 import pytest
-from support import tiny_encoders, torch_files
+from support import tiny_encoders, tiny_models, torch_files
 from support.callbacks import refused
 from support.signatures import (
     ADD_SPECIAL,
@@ -23,6 +23,7 @@ from support.signatures import (
     POOLING_CLS,
     POOLING_LAST,
     POOLING_MEAN,
+    POOLING_WEIGHTED,
 )
 from support.tiny_encoders import LENGTH, TEXTS, written
 
@@ -113,6 +114,26 @@ def test_dense_layers_follow_joined_poolings(lib, load, tmp_path, pooling):
     refused(EINVAL, "pooling 48 96", lambda: lib.embed(model, TEXT, pooling=POOLING_CLS))
 
 
+def test_vectors_may_be_normalized_before_a_dense_layer(lib, load, tmp_path):
+    path = folder(tmp_path / "model", pooling={"pooling_mode": ["max", "mean"]}, dense=True)
+    write(path / "modules.json", modules("Transformer", "Pooling", "Normalize", "Dense"))
+    (path / "2_Dense").rename(path / "3_Dense")
+    model = load(path)
+    joined = np.concatenate([WANTED["max"], WANTED["mean"]], axis=1)
+    expected = np.tanh(unit(joined) @ WEIGHT.T + BIAS)
+    np.testing.assert_allclose(lib.embed(model, TEXT, normalize=False), expected, atol=CLOSE)
+    assert not lib.info(model)["sentences"]["normalized"]
+
+
+def test_a_folder_may_keep_more_values_than_there_are(lib, load, tmp_path):
+    """As sentence-transformers has it; a host may not ask for them."""
+    model = load(folder(tmp_path / "model", settings={"truncate_dim": 49}))
+    np.testing.assert_allclose(lib.embed(model, TEXT), unit(WANTED["cls"]), atol=CLOSE)
+    refused(EINVAL, "truncate_dims 49 48", lambda: lib.embed(model, TEXT, truncate_dims=49))
+    tokens = lib.embed(model, TEXT[:1], token_vectors=5)
+    assert len(tokens[0]) == 5 * 48
+
+
 def test_prompts_stand_in_front_of_texts(lib, load, tmp_path):
     prompts = {"query": "ba be: ", "document": "", "short": "ba be "}
     settings = {"prompts": prompts, "default_prompt_name": "query", "truncate_dim": 12}
@@ -147,6 +168,39 @@ def test_a_prompt_may_be_left_out_of_the_pooling(lib, load, tmp_path):
     parts = np.array(got) * 3 - last  # the states of ka and ke
     rest = everything * 6 - first - last - parts  # those of ba and be
     assert np.isfinite(rest).all() and not np.allclose(parts, rest, atol=1e-3)
+
+
+def test_tokens_behind_a_prompt_keep_their_weights(lib, load, tmp_path):
+    """Of a weighted mean, and where lower case changes how many tokens a prompt has."""
+    pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
+    path = folder(tmp_path / "model", pooling=pooling, tokens={"do_lower_case": True})
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    write(path / "tokenizer.json", tokenizer)
+    model = load(path)
+    (got,) = lib.embed(model, ["KA ke"], prompt="BAbe ", normalize=False)
+    (flat,) = lib.embed(model, ["babe ka ke"], token_vectors=6, normalize=False)
+    states = np.array(flat).reshape(6, 48)[3:]
+    expected = (states * [[4], [5], [6]]).sum(axis=0) / 15
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_a_prompt_is_left_out_of_what_a_language_model_pools(lib, load, tmp_path):
+    path = tmp_path / "model"
+    tiny_models.make(path, "llama")
+    write(path / "modules.json", modules("Transformer", "Pooling"))
+    pooling = {"pooling_mode": "mean", "include_prompt": False}
+    write(path / "1_Pooling/config.json", pooling)
+    model, options = load(path), {"normalize": False, "add_special": False}
+    prompt, text = "A fox:", " the cow eats"
+    first, size = (len(lib.tokenize(model, own)) for own in (prompt, prompt + text))
+    assert 0 < first < size
+    for kind, weights in ((POOLING_MEAN, np.ones(size)), (POOLING_WEIGHTED, np.arange(size) + 1)):
+        (got,) = lib.embed(model, [text], prompt=prompt, pooling=kind, **options)
+        own = {"pooling": kind, "prompt": "", **options}
+        before, whole = (np.array(lib.embed(model, [t], **own)[0]) for t in (prompt, prompt + text))
+        rest = whole * weights.sum() - before * weights[:first].sum()
+        np.testing.assert_allclose(got, rest / weights[first:].sum(), atol=1e-4)
 
 
 def test_long_texts_are_refused_or_cut(lib, load, tmp_path):
@@ -239,7 +293,16 @@ def pipe(path):
     os.mkfifo(path / "1_Pooling/config.json")
 
 
+def link(name):
+    def damage(path):
+        (path / name).unlink(missing_ok=True)
+        (path / name).symlink_to("nothing")
+
+    return damage
+
+
 SETTINGS = "config_sentence_transformers.json"
+LENGTHS = "sentence_bert_config.json"
 FAULTS = {
     "no pooling": (ENOENT, "config.json", remove("1_Pooling/config.json")),
     "no dense": (ENOENT, "2_Dense model.safetensors", remove("2_Dense/model.safetensors")),
@@ -271,8 +334,8 @@ FAULTS = {
     "default": (EFORMAT, f"{SETTINGS} default", change(SETTINGS, {"default_prompt_name": "a"})),
     "length": (
         EFORMAT,
-        "sentence_bert_config.json max_seq_length",
-        change("sentence_bert_config.json", {"max_seq_length": -1}),
+        f"{LENGTHS} max_seq_length",
+        change(LENGTHS, {"max_seq_length": -1}),
     ),
     "pooling of lists": (
         EUNSUPPORTED,
@@ -282,6 +345,34 @@ FAULTS = {
     "pipe": (EFORMAT, "1_Pooling config.json neither", pipe),
     "no rows": (EFORMAT, "2_Dense linear.weight", empty),
     "cut short": (EFORMAT, "2_Dense", text("2_Dense/model.safetensors", "12345678")),
+    "default of a list": (
+        EFORMAT,
+        f"{SETTINGS} default",
+        change(SETTINGS, {"prompts": {"a": ""}, "default_prompt_name": ["a"]}),
+    ),
+    "pooling twice": (
+        EFORMAT,
+        "1_Pooling twice",
+        change("1_Pooling/config.json", {"pooling_mode": ["max", "max"]}),
+    ),
+    "two poolings": (
+        EUNSUPPORTED,
+        "modules.json 2_Pooling",
+        change("modules.json", modules("Transformer", "Pooling", "Pooling")),
+    ),
+    "late pooling": (
+        EUNSUPPORTED,
+        "modules.json 2_Pooling",
+        change("modules.json", modules("Transformer", "Dense", "Pooling")),
+    ),
+    "no name": (
+        EFORMAT,
+        "modules.json path",
+        change("modules.json", [*modules("Transformer"), {"path": "\ud800", "type": "a.Dense"}]),
+    ),
+    "link to no list": (ENOENT, "modules.json", link("modules.json")),
+    "link to no settings": (ENOENT, SETTINGS, link(SETTINGS)),
+    "link to no lengths": (ENOENT, LENGTHS, link(LENGTHS)),
 }
 
 
