@@ -93,10 +93,9 @@ def load(path: str, settings: dict[str, Any]) -> tuple[int, Any, dict[str, str]]
         [AddedToken(text, special=True) for text in special.values() if text in vocabulary]
     )
     begin, end = special["cls_token"], special["sep_token"]
-    made.post_processor = processors.TemplateProcessing(
-        single=f"{begin}:0 $A:0 {end}:0",
-        pair=f"{begin}:0 $A:0 {end}:0 $B:1 {end}:1",
-        special_tokens=[(begin, vocabulary[begin]), (end, vocabulary[end])],
+    # By ids: a template would read a token's text.
+    made.post_processor = processors.BertProcessing(
+        (end, vocabulary[end]), (begin, vocabulary[begin])
     )
     growth, _ = tokenizer_bounds.check_text(made.to_str(), file)
     return growth, made, {name: text for name, text in special.items() if text in vocabulary}

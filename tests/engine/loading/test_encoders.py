@@ -299,6 +299,19 @@ def test_a_vocabulary_alone_makes_berts_tokenizer(lib, encoder, tmp_path, settin
     lib.free_model(model)
 
 
+def test_a_special_token_of_a_vocabulary_may_be_any_text(lib, encoder, tmp_path):
+    """Of spaces, colons and words that mean something in a template."""
+    folder = tiny_encoders.make(tmp_path / "bert", "bert")
+    names = {"[CLS]": "a b:c", "[SEP]": "$A"}
+    lines = [names.get(token, token) for token in tiny_encoders.VOCABULARY]
+    settings = {"tokenizer_class": "BertTokenizer", "cls_token": "a b:c", "sep_token": "$A"}
+    model = lib.load(without_tokenizer(folder, lines, settings))
+    for text in ("", "ba be", *TEXT):
+        wanted = lib.tokenize(encoder("bert"), text, ADD_SPECIAL)
+        assert lib.tokenize(model, text, ADD_SPECIAL) == wanted
+    lib.free_model(model)
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
