@@ -7,6 +7,7 @@ stack holds.
 from __future__ import annotations
 
 import json
+import math
 import re
 from contextlib import contextmanager
 from itertools import accumulate
@@ -94,6 +95,23 @@ def parse_steps(
         if reader.skip(end) < len(text):
             raise json.JSONDecodeError("Extra data", text, reader.skip(end))
         return value
+
+
+def dump(value: Any) -> str:
+    """Return a value as a JSON text; numbers that JSON does not have become null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None in the place of infinity and NaN."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def dump_steps(value: Any, depth: int = 3) -> Generator[None, None, str]:

@@ -187,8 +187,8 @@ cdef bytes to_bytes(object value):
     if isinstance(value, bytes):
         return value
     if isinstance(value, dict):
-        import json
-        value = json.dumps(value, ensure_ascii=False)
+        from cowmlx import json_text
+        value = json_text.dump(value)
     return value.encode("utf-8", "replace")
 
 

@@ -10,6 +10,7 @@ import re
 
 from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
 from cowmlx.folders.config import mismatch
+from cowmlx.networks.encoders.options import MOST_LABELS
 from cowmlx.steps import finished
 from cowmlx.text.chat_template import encode_marked, marked, pattern_of
 
@@ -103,8 +104,6 @@ class PairPrompt:
     Attributes:
         front: how many tokens stand before a document.
         back: the tokens behind it.
-        fronts: the types of the tokens before a document.
-        types: those of a document, and of what is behind it.
 
     Raises:
         Unsupported: that is not known of this tokenizer.
@@ -119,14 +118,15 @@ class PairPrompt:
                 "not known; give the prompt that it was trained with",
                 argument="prompt",
             )
-        before, between, self.back = frame
+        before, between, self.back = frame.tokens
         query_tokens = finished(
             tokenizer.encode_steps(query, add_special=False, parse_special=False)
         )
         self._before = [*before, *query_tokens, *between]
         self.front = len(self._before)
-        first, own, middle, *self.types = tokenizer.pair_types
-        self.fronts = [first] * len(before) + [own] * len(query_tokens) + [middle] * len(between)
+        first, middle, self._back_types = frame.types
+        query_type, self._document_type = frame.text_types
+        self._front_types = [*first, *[query_type] * len(query_tokens), *middle]
 
     def head(self, document: str) -> Generator[None, None, list[int]]:
         """Return the tokens up to the end of a document."""
@@ -134,6 +134,11 @@ class PairPrompt:
             document, add_special=False, parse_special=False
         )
         return [*self._before, *tokens]
+
+    def types(self, count: int) -> list[int]:
+        """Return the token types of a prompt of so many tokens."""
+        document = [self._document_type] * (count - self.front - len(self.back))
+        return [*self._front_types, *document, *self._back_types]
 
 
 def rank_prompt(
@@ -248,7 +253,7 @@ def labels(config: dict[str, Any]) -> list[str] | None:
     if isinstance(named, dict) and named:
         return [str(named.get(str(index), index)) for index in range(len(named))]
     count = config.get("num_labels")
-    if isinstance(count, int) and not isinstance(count, bool) and 0 < count <= 1 << 16:
+    if isinstance(count, int) and not isinstance(count, bool) and 0 < count <= MOST_LABELS:
         return [f"LABEL_{index}" for index in range(count)]
     return None
 

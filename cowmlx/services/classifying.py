@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import mlx.core as mx
 
+from cowmlx.errors import BadFormat
 from cowmlx.generated import constants
 from cowmlx.models import encoding, entities, ranking
 from cowmlx.models.embedding import rows_of
@@ -33,6 +36,7 @@ def classify_steps(
 
     Raises:
         InvalidArgument, ContextFull: of the text.
+        BadFormat: the scores are no finite numbers.
     """
     ids = yield from text_tokens(model, "text", text, params, "give a shorter one")
     network: Any = model.network
@@ -49,7 +53,7 @@ def classify_steps(
     else:
         encoded = [EncodedText(ids)]
         scores = yield from encoding.rows_of(network, encoded, len(ids), network.head)
-    numbers: Any = ranking.probabilities(scores, multiple=multiple)[0].tolist()
+    numbers = _finite(model, ranking.probabilities(scores, multiple=multiple)[0])
     found = sorted(zip(numbers, names, strict=True), key=lambda pair: -pair[0])
     labels = [{"label": name, "probability": number} for number, name in found]
     return {"labels": labels, "multiple": multiple}
@@ -71,9 +75,25 @@ def _entities(
 
     scored = yield from encoding.rows_of(network, [EncodedText(ids)], len(ids), finish)
     best: Any = mx.argmax(scored[0], axis=-1).tolist()
-    numbers: Any = scored[0].max(axis=-1).tolist()
+    numbers = _finite(model, scored[0].max(axis=-1))
     found = [
         entities.Word(network.labels.names[best[at]], numbers[at], begin, end)
         for at, begin, end in words
     ]
     return entities.merged(text, found)
+
+
+def _finite(model: Model, probabilities: mx.array) -> list[float]:
+    """Return probabilities (N,) as numbers, which JSON has to hold.
+
+    Raises:
+        BadFormat: one is none.
+    """
+    numbers: Any = probabilities.tolist()
+    if not all(map(math.isfinite, numbers)):
+        raise BadFormat(
+            f"the scores of this text are no finite numbers: the weights of {model.path} hold NaN "
+            "or infinity, or are too large",
+            file=model.path,
+        )
+    return list(numbers)

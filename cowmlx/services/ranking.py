@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
+from cowmlx.errors import BadFormat, ContextFull, InvalidArgument, OutOfRange
 from cowmlx.generated import constants
 from cowmlx.models import encoding, ranking
 from cowmlx.models.embedding import MAX_BATCH_TOKENS, rows_of
@@ -109,15 +109,23 @@ def rank_steps(
 def _scores_of_pairs(
     model: Model, tokens: list[list[int]], params: RankParams
 ) -> Generator[None, None, mx.array]:
-    """Yield between pieces of work; return the scores of an encoder's head, evaluated."""
+    """Yield between pieces of work; return the scores of an encoder's head, evaluated.
+
+    Raises:
+        BadFormat: the tokenizer gives token types that the network does not know.
+    """
     network: Any = model.network
     prompt: Any = params.prompt
     texts = []
     for ids in tokens:
-        own, behind = prompt.types
-        count = len(ids) - prompt.front - len(prompt.back)
-        kinds = prompt.fronts + [own] * count + [behind] * len(prompt.back)
-        texts.append(EncodedText(ids, kinds if network.pairs else None))
+        types = prompt.types(len(ids)) if network.pairs else None
+        if types is not None and max(types) >= network.token_types:
+            raise BadFormat(
+                f"the model's tokenizer gives a pair the token type {max(types)}, but config.json "
+                f"has {network.token_types} (type_vocab_size)",
+                reason="invalid_tokenizer",
+            )
+        texts.append(EncodedText(ids, types))
 
     def finish(states: mx.array, lengths: Texts) -> mx.array:
         scores: mx.array = network.head(states, lengths)

@@ -10,6 +10,7 @@ from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.remembered import Remembered
 from cowmlx.steps import finished
 from cowmlx.text.detokenizer import Detokenizer, TokenBytes
+from cowmlx.text.frames import frame_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.text.cuts import Cuts
+    from cowmlx.text.frames import Frame
     from cowmlx.text.retries import Retries
 
 # One turn's work, so that others wait some ten milliseconds.
@@ -338,18 +340,18 @@ class Tokenizer:
         return Cuts(self.backend) if model(self.backend) is not None else None
 
     @cached_property
-    def _frame(self) -> list[list[int]] | None:
-        """The tokens before and behind a text; None if the tokenizer does more than that."""
+    def _frame(self) -> Frame | None:
+        """What is put around a text; None if the tokenizer does more than that."""
         return self._around(1)
 
     @property
     def back(self) -> list[int]:
         """The tokens that are put behind a text; none if they are not known."""
-        return self._frame[1] if self._frame is not None else []
+        return self._frame.tokens[1] if self._frame is not None else []
 
     @cached_property
-    def pair_frame(self) -> list[list[int]] | None:
-        """The tokens before, between and behind a pair of texts; None if they are not known."""
+    def pair_frame(self) -> Frame | None:
+        """What is put around a pair of texts; None if it is not known."""
         return self._around(2)
 
     def words(self, text: str, ids: list[int]) -> list[tuple[int, int, int]]:
@@ -379,36 +381,23 @@ class Tokenizer:
             last = word
         return found
 
-    @cached_property
-    def pair_types(self) -> list[int]:
-        """The types of the tokens before, of, between, of and behind a pair of texts."""
-        with _as_status("a pair"):
-            encoding = self.backend.encode("a", "a", add_special_tokens=True)
-        sides, types = encoding.sequence_ids, encoding.type_ids
-        first, second = sides.index(0), sides.index(1)
-        between = next((at for at in range(first, second) if sides[at] is None), first)
-        places = (0, first, between, second, len(types) - 1)
-        return [types[place] for place in places]
-
-    def _around(self, count: int) -> list[list[int]] | None:
+    def _around(self, count: int) -> Frame | None:
         if model(self.backend) is None:
             return None
         for probe in ("a", "0", "."):
             with _as_status("a pair" if count > 1 else "this text"):
                 encoding = self.backend.encode(*[probe] * count, add_special_tokens=True)
-            sides, ids = encoding.sequence_ids, self._known(encoding.ids)
-            inner = self._encode(probe, False, special=False)
-            if inner and all(sides.count(side) == len(inner) for side in range(count)):
-                begins = [sides.index(side) for side in range(count)]
-                ends = [begin + len(inner) for begin in begins]
-                edges = zip([0, *ends], [*begins, len(ids)], strict=True)
-                return [ids[begin:end] for begin, end in edges]
+            size = len(self._encode(probe, False, special=False))
+            frame = frame_of(encoding, self._known(encoding.ids), count, size)
+            if frame is not None:
+                return frame
         return None
 
     def _framed(self, text: str, inner: list[int], *, special: bool) -> list[int]:
         """Put around the tokens of a text what the tokenizer puts there."""
         if self._frame is not None:
-            return [*self._frame[0], *inner, *self._frame[1]]
+            front, back = self._frame.tokens
+            return [*front, *inner, *back]
         if len(text) > self._longest_piece:
             raise InvalidArgument(
                 f"the text has {len(text)} characters, more than {self._longest_piece}, in one "

@@ -195,6 +195,7 @@ class Encoder(Module):
         dims: D.
         labels: of its head, or None.
         pairs: whether token types tell the two texts of a pair apart.
+        token_types: how many it knows.
     """
 
     is_encoder = True
@@ -207,7 +208,7 @@ class Encoder(Module):
         super().__init__()
         self.vocabulary_size, self.context_length = args.vocabulary, args.length
         self.dims, self.labels = args.dims, args.labels
-        self.pairs = args.segments > 1
+        self.pairs, self.token_types = args.segments > 1, args.segments
         self.embeddings = self.make_embeddings(args)
         self.layers = [self.make_layer(args, index) for index in range(args.layers)]
         if args.labels is not None:

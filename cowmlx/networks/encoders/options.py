@@ -25,6 +25,7 @@ ACTIVATIONS = {
 _LARGEST = 1 << 24  # of a size; no encoder comes near it
 SEQUENCE, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 _DEFAULT_LABELS = 2  # what transformers assumes
+MOST_LABELS = 1 << 16  # that are counted, and not named
 
 
 class Options:
@@ -37,17 +38,19 @@ class Options:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
 
-    def size(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def size(
+        self, name: str, default: int | None = None, least: int = 1, most: int = _LARGEST
+    ) -> int:
         """Return an integer.
 
         Raises:
-            BadFormat: it is missing and has no default, or is no integer from ``least`` on.
+            BadFormat: it is missing and has no default, or no integer from ``least`` to ``most``.
         """
         value = self._config.get(name)
         if value is None and default is not None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
-            self._refuse(name, value, f"an integer from {least} to {_LARGEST}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self._refuse(name, value, f"an integer from {least} to {most}")
         assert isinstance(value, int)
         return value
 
@@ -130,7 +133,7 @@ class Options:
                 self._refuse("id2label", known, f"labels for 0 to {len(known) - 1}")
             names = tuple(str(known[str(index)]) for index in range(len(known)))
         else:
-            count = self.size("num_labels", _DEFAULT_LABELS)
+            count = self.size("num_labels", _DEFAULT_LABELS, most=MOST_LABELS)
             names = tuple(f"LABEL_{index}" for index in range(count))
         return Labels(names, multiple=multiple, of_tokens=tokens)
 

@@ -146,3 +146,93 @@ def test_a_head_that_does_not_fit_its_config_is_refused(lib, tmp_path):
     mx.eval(stored)
     mx.save_safetensors(file, stored)
     refused(EFORMAT, "head.out.weight", lambda: lib.load(folder))
+
+
+@pytest.mark.parametrize("head", [SEQUENCE, TOKENS])
+def test_scores_that_are_no_numbers_are_refused(lib, tmp_path, head):
+    """JSON has neither NaN nor infinity."""
+    folder = tiny_encoders.make(tmp_path / "odd", "bert", head)
+    file = str(folder / "model.safetensors")
+    stored = dict(mx.load(file))
+    stored["classifier.bias"] = mx.full((3,), float("nan"))
+    mx.eval(stored)
+    mx.save_safetensors(file, stored)
+    model = lib.load(folder)
+    refused(EFORMAT, f"NaN {folder}", lambda: lib.classify(model, "ba"))
+    lib.free_model(model)
+
+
+def test_labels_that_are_only_counted_are_bounded(lib, tmp_path):
+    config = {"id2label": None, "num_labels": 1 << 24}
+    folder = tiny_encoders.make(tmp_path / "many", "bert", SEQUENCE, config=config)
+    refused(EFORMAT, "num_labels 16777216 65536", lambda: lib.load(folder))
+
+
+def rewritten(folder, change):
+    """A folder whose tokenizer.json is changed."""
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    change(tokenizer)
+    file.write_text(json.dumps(tokenizer))
+    return folder
+
+
+def test_token_types_that_the_network_does_not_know_are_refused(lib, tmp_path):
+    def change(tokenizer):
+        for piece in tokenizer["post_processor"]["pair"][3:]:
+            next(iter(piece.values()))["type_id"] = 7
+
+    folder = rewritten(tiny_encoders.make(tmp_path / "types", "bert", SEQUENCE), change)
+    model = lib.load(folder)
+    refused(EFORMAT, "token type 7 2", lambda: lib.rank(model, "ba", ["be"]))
+    lib.free_model(model)
+
+
+def test_every_token_around_a_pair_has_its_own_type(lib, tmp_path):
+    def change(tokenizer):
+        tokenizer["post_processor"]["pair"] += [{"SpecialToken": {"id": "[SEP]", "type_id": 0}}]
+
+    folder = tiny_encoders.make(tmp_path / "types", "bert", SEQUENCE)
+    model = lib.load(rewritten(folder, change))
+    (got,) = lib.rank(model, "ba", ["be"], normalize=False)
+    lib.free_model(model)
+
+    def other(tokenizer):
+        tokenizer["post_processor"]["pair"][-1]["SpecialToken"]["type_id"] = 1
+
+    model = lib.load(rewritten(folder, other))
+    (wrong,) = lib.rank(model, "ba", ["be"], normalize=False)
+    lib.free_model(model)
+    assert not np.allclose(got, wrong, atol=1e-3)
+
+
+def test_pairs_of_a_tokenizer_that_does_not_know_the_letter_a(lib, tmp_path):
+    def change(tokenizer):
+        vocabulary = {**dict.fromkeys(tiny_encoders.SPECIAL), "0": None, "1": None}
+        vocabulary = {token: index for index, token in enumerate(vocabulary)}
+        tokenizer["model"] = {"type": "BPE", "vocab": vocabulary, "merges": []}
+
+    folder = rewritten(tiny_encoders.make(tmp_path / "digits", "bert", SEQUENCE), change)
+    model = lib.load(folder)
+    scores = lib.rank(model, "01", ["10", "0a1", "1"], normalize=False)
+    assert np.isfinite(scores).all()
+    assert scores[0] != scores[2]
+    lib.free_model(model)
+
+
+@pytest.mark.parametrize("head", [SEQUENCE, TOKENS])
+def test_a_head_reads_a_text_without_the_prompts_of_its_folder(lib, classifier, tmp_path, head):
+    model = classifier("bert", head, **(BIO if head == TOKENS else {}))
+    config = BIO if head == TOKENS else {}
+    folder = tiny_encoders.make(tmp_path / "prompts", "bert", head, config=config)
+    kind, prompts = "sentence_transformers.models.Transformer", {"a": "ba "}
+    for name, value in (
+        ("modules.json", [{"path": "", "type": kind}]),
+        ("sentence_bert_config.json", {"do_lower_case": True}),
+        ("config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": "a"}),
+    ):
+        (folder / name).write_text(json.dumps(value))
+    own = lib.load(folder)
+    text = "İ ba BE ke"
+    assert lib.classify(own, text) == lib.classify(model, text)
+    lib.free_model(own)

@@ -1735,6 +1735,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  * @param needed  receives its size in bytes
  * @retval COW_MLX_EINVAL        the text is not UTF-8, or has no tokens
  * @retval COW_MLX_ECONTEXT      the text is longer than the model's context length
+ * @retval COW_MLX_EFORMAT       the scores are no finite numbers: the weights hold NaN or infinity,
+ *                               or are too large
  * @retval COW_MLX_EUNSUPPORTED  the model has no classification head
  * @retval COW_MLX_EBUFFER       capacity is too small; *needed is the size needed. Another call
  *                               computes again
