@@ -463,7 +463,7 @@ func (m *Model) Embed(texts []string, params *EmbedParams) ([][]float32, error) 
 	l := &lowering{}
 	cTexts, rows := lowered(texts), len(texts)
 	cParams := params.lower(l)
-	result, err := filled[float32](l, 4096*rows, rows,
+	result, err := filled[float32](l, rows, rows,
 		func(out unsafe.Pointer, capacity uintptr, dims *uintptr) int32 {
 			return api.modelEmbed(m.handle(), pointer(cTexts), uintptr(rows), cParams, out, capacity, dims)
 		})

@@ -21,7 +21,7 @@ BY_HAND += ("context_generate", "context_chat", "training_fit")
 # Handles that may be left out.
 NULLABLE = {("context_set_adapter", "adapter")}
 # Elements that buffers have at first, where the inputs do not tell.
-CAPACITIES = {"context_logits": "1 << 18", "model_embed": "4096 * texts.count"}
+CAPACITIES = {"context_logits": "1 << 18", "model_embed": "texts.count"}
 CAPACITIES |= {"model_rank": "documents.count", "context_next": "512"}
 CAPACITY = {"char": "1 << 14", "int32_t": "1024", "float": "1024", f"{PREFIX}array": "16"}
 LIMITS = {

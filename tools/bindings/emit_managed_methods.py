@@ -30,7 +30,7 @@ CANCELED += ("context_begin", "context_generate", "context_chat")
 CANCELED += ("training_step", "training_fit", "training_evaluate")
 # Elements that buffers have at first, where the inputs do not tell.
 CAPACITIES = {"context_logits": "1 << 18", "context_prompt_logits": "1 << 18"}
-CAPACITIES |= {"model_embed": "4096 * rows", "model_rank": "rows"}
+CAPACITIES |= {"model_embed": "rows", "model_rank": "rows"}
 CAPACITY = {"char": "1 << 14", "int32_t": "1024", "float": "1024"}
 
 

@@ -144,7 +144,7 @@ export class Model extends Handle {
    */
   async embed(texts, params) {
     const given = { model: this, texts, params, rows: texts.length };
-    const { out, dims } = await wait("model_embed", given, { capacity: 4096 * texts.length });
+    const { out, dims } = await wait("model_embed", given, { capacity: texts.length });
     return texts.map((_, i) => out.slice(i * dims, (i + 1) * dims));
   }
 

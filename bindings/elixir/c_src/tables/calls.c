@@ -393,7 +393,7 @@ static ERL_NIF_TERM make_model_embed(cow_frame* frame) {
   cow_take_params(frame, 2, &cow_embed_params_layout, &params);
   if (frame->refused) return cow_refusal(frame);
   cow_buffer out = {.element = sizeof(float)};
-  cow_buffer_grow(frame, &out, 4096 * texts.count);
+  cow_buffer_grow(frame, &out, texts.count);
   size_t dims = 0;
   if (frame->refused) return cow_refusal(frame);
   cow_mlx_status status = api.model_embed(model, texts.data, texts.count, &params, out.data, out.capacity, &dims);
