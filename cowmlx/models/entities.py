@@ -35,7 +35,7 @@ def merged(text: str, words: list[Word]) -> list[dict[str, Any]]:
         words: all of its words, in order.
     """
     groups: list[tuple[str, list[Word]]] = []
-    previous = ""
+    previous: str | None = None
     for word in words:
         kind = word.label[2:] if word.label.startswith((*_BEGIN, *_INSIDE)) else word.label
         if word.label != _OUTSIDE:
@@ -43,7 +43,7 @@ def merged(text: str, words: list[Word]) -> list[dict[str, Any]]:
                 groups[-1][1].append(word)
             else:
                 groups.append((kind, [word]))
-        previous = "" if word.label == _OUTSIDE else kind
+        previous = None if word.label == _OUTSIDE else kind
     return [_entity(text, kind, own) for kind, own in groups]
 
 

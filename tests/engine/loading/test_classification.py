@@ -115,6 +115,8 @@ def test_words_of_one_kind_are_merged_and_places_are_bytes():
     assert [own["text"] for own in merged(text, plain)] == ["Zoë Größe"]
     other = [words[0], words[1]._replace(label="I-LOC")]
     assert [own["label"] for own in merged(text, other)] == ["PER", "LOC"]
+    nameless = [Word(label, 0.5, *words[0][2:]) for label in ("", "B-")]
+    assert [own["text"] for own in merged(text, nameless)] == ["Zoë", "Zoë"]
 
 
 def test_what_a_head_cannot_do_is_refused(lib, classifier, tiny):
