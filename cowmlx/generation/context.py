@@ -182,7 +182,7 @@ class Context:
         if self.generation is None:
             return
         together = self.sequence.row is not None
-        self.generation.fail(error)
+        self.generation.fail(self.model.explained(error))
         if failures.spoils(self.generation.error):
             with suppress(BaseException):  # this error says less
                 self._draft.reset()

@@ -12,7 +12,7 @@ from cowmlx.accelerate.device import fuse_layers
 from cowmlx.errors import Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
-from cowmlx.models import chat_format, ranking
+from cowmlx.models import chat_format, config_types, ranking
 from cowmlx.models.network import is_encoder
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
@@ -136,6 +136,10 @@ class Model:
         self._kernels = kernels
         # They go as soon as no context is left.
         weakref.finalize(network, network.group.close)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return the error to report for one that the network may have raised."""
+        return config_types.blamed(error, self.config, self.network)
 
     def require_one_machine(self, what: str) -> None:
         """Refuse what ranks cannot do.

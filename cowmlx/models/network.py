@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import types
-import typing
-
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import quantization, weights
 from cowmlx.folders.config import invalid_config, mismatch
-from cowmlx.models import config_bounds, ranking
+from cowmlx.models import config_bounds, config_types, ranking
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -76,7 +73,11 @@ def build(
     if labelled:
         ranking.add_head(network, config, stored, path)
     quantization.apply(network, config, stored)
-    weights.assign(network, stored, path)
+    try:
+        weights.assign(network, stored, path)
+    except BadFormat as exc:
+        odd = config_types.odd_value(config, module.ModelArgs, nulls=False)
+        raise mismatch(f"{exc}; {odd}", path) if odd else exc from exc
     network.eval()
     return network
 
@@ -287,7 +288,7 @@ def _why_unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str
         return f"config.json lacks {', '.join(missing)}, which {architecture} needs"
     if isinstance(exc, KeyError) and exc.args:
         return f"config.json lacks {exc.args[0]}, which {architecture} needs"
-    odd = odd_value(config, arguments)
+    odd = config_types.odd_value(config, arguments)
     if odd:
         return f"config.json: {odd}, as {architecture} needs"
     reason = ": ".join(filter(None, (type(exc).__name__, str(exc).partition("\n")[0])))
@@ -298,11 +299,8 @@ def _why_unusable(config: dict[str, Any], arguments: Any, exc: Exception) -> str
 
 LARGEST = 3.4e38  # of float32, in which mlx computes with a config's numbers
 _MAX_INTEGER = 2**63 - 1
-_SHOWN = 60
 _NO_SIZE = 1 << 24  # of a layer, a vocabulary or a context
 _MOST_SUSPECTS = 3
-_NAMES = {float: "a number", int: "an integer", bool: "true or false", str: "a string"}
-_KINDS = {list: "an array", tuple: "an array", dict: "an object"}
 
 
 def is_number(value: object) -> bool:
@@ -326,21 +324,6 @@ def check_numbers(config: dict[str, Any], arguments: Any) -> None:
     for name, value in config.items():
         if name in known:
             _check_value(name, value)
-
-
-def odd_value(config: dict[str, Any], arguments: Any) -> str:
-    """Name the first value that is of another type than an architecture says, "" if none is.
-
-    Only for telling why a network cannot be made: architectures are not exact about their types.
-    """
-    try:
-        hints = typing.get_type_hints(arguments)
-    except Exception:  # names that are not there when the program runs
-        return ""
-    for name, hint in hints.items():
-        if name in config and not _fits(config[name], hint):
-            return f"{name} is {_shown(config[name])}, not {_kind_name(hint)}"
-    return ""
 
 
 def _suspects(config: dict[str, Any], arguments: Any, prefix: str) -> list[str]:
@@ -367,7 +350,8 @@ def _check_value(where: str, value: Any) -> None:
                 _check_value(f"{where}[]", part)
     elif isinstance(value, int | float) and not isinstance(value, bool) and not is_number(value):
         raise invalid_config(
-            f"{where} is {_shown(value)}, not a number within {LARGEST:g} of 0", key=where
+            f"{where} is {config_types.shown(value)}, not a number within {LARGEST:g} of 0",
+            key=where,
         )
 
 
@@ -376,39 +360,3 @@ def _is_unusable(value: object) -> bool:
     if isinstance(value, float):
         return value != value
     return isinstance(value, int) and abs(value) > _MAX_INTEGER
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value parsed from JSON is of an annotation's type; None always is."""
-    if value is None or hint in (typing.Any, object):
-        return True
-    kind = typing.get_origin(hint) or hint
-    parts = typing.get_args(hint)
-    if kind in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in parts)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return (isinstance(value, int) and not isinstance(value, bool)) or (
-            isinstance(value, float) and value.is_integer()
-        )
-    if kind in (bool, str, dict):
-        return isinstance(value, kind)
-    if kind in (list, tuple):
-        return isinstance(value, list) and all(
-            _fits(item, part) for part in parts[:1] for item in value
-        )
-    return True
-
-
-def _kind_name(hint: Any) -> str:
-    kind = typing.get_origin(hint) or hint
-    if kind in (typing.Union, types.UnionType):
-        known = [_kind_name(part) for part in typing.get_args(hint) if part is not type(None)]
-        return " or ".join(dict.fromkeys(known))
-    return _NAMES.get(kind) or _KINDS.get(kind) or str(hint)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

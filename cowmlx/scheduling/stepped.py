@@ -116,7 +116,8 @@ class SteppedCall:
             self._steps.close()
         with suppress(BaseException):
             self._end()
-        self._call.fail(error)
+        explained = getattr(self.subject, "explained", None)  # of a model, or of what has one
+        self._call.fail(error if explained is None else explained(error))
 
     def _end(self) -> None:
         """Release the work's resources, once."""
