@@ -380,6 +380,21 @@ def test_a_chain_is_one_operation():
     assert recording.steps() == 3  # two for the row
 
 
+def test_a_chain_of_large_arrays_is_several_operations():
+    """Nothing ends an operation midway, so that a cancelled one would keep a processor busy."""
+
+    def sines(x):
+        for _ in range(200):
+            x = mx.sin(x)
+        return [x]
+
+    x = mx.ones(1 << 20)
+    recording = Recording(sines, [x])
+    assert 200 // 16 <= recording.steps() <= 20
+    assert bits(recording.replay([x])[0]) == bits(sines(x)[0])
+    assert Recording(sines, [mx.ones(100)]).steps() == 1
+
+
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16, mx.float64, mx.complex64, mx.int32])
 def test_chains_of_other_dtypes_stay_those_of_mlx(dtype):
     x = (4 * mx.random.normal((3, 5))).astype(dtype)

@@ -15,6 +15,7 @@ namespace {
 constexpr int BLOCK = 256;                /* numbers of a value that are computed at a time */
 constexpr int64_t CHUNK_WORK = 1 << 15;   /* numbers of all values of a chunk: some µs */
 constexpr size_t MOST_INSTRUCTIONS = 512; /* of an operation */
+constexpr size_t MOST_WORK = 1 << 24;     /* numbers of all of them: nothing ends it midway */
 constexpr size_t MOST_INPUTS = 64;
 
 /* mlx's own functions of a number, so that results are the bits that its operations give. */
@@ -163,7 +164,7 @@ struct Job {
   }
 };
 
-class Elementwise : public Operations {
+class Elementwise : public Operations, public Several {
  public:
   Elementwise(mx::Stream stream, Plan plan)
       : Operations(stream), plan_(std::make_shared<const Plan>(std::move(plan))) {}
@@ -193,6 +194,8 @@ class Elementwise : public Operations {
   }
 
   const char* name() const override { return "CowmlxElementwise"; }
+
+  size_t operations() const override { return plan_->instructions.size(); }
 
  private:
   /* In the memory of an input that nothing else needs, and that is not read after an instruction
@@ -301,7 +304,9 @@ class Fusion {
     own.instructions.push_back(made);
     own.steps.push_back(step);
     open_[step.outputs[0]] = key;
-    if (own.instructions.size() == MOST_INSTRUCTIONS || own.inputs.size() + 2 > MOST_INPUTS)
+    const size_t work = own.instructions.size() * arrays_[step.outputs[0]].size();
+    if (own.instructions.size() == MOST_INSTRUCTIONS || own.inputs.size() + 2 > MOST_INPUTS ||
+        work > MOST_WORK)
       close(groups_.find(key));
     return true;
   }

@@ -29,6 +29,7 @@
 #include "mlx/transforms.h"
 
 #include "primitives/operation.h"
+#include "recording.h"
 
 namespace cowmlx {
 namespace {
@@ -85,7 +86,9 @@ bool is_early(const std::exception& error) {
 
 /* What an operation counts in a part. */
 size_t steps_of(const mx::array& array) {
-  const size_t steps = FEW_PER_STEP * (2 + array.inputs().size());
+  const auto* several = dynamic_cast<const Several*>(&array.primitive());
+  const size_t operations = several == nullptr ? 1 : several->operations();
+  const size_t steps = operations * FEW_PER_STEP * (2 + array.inputs().size());
   size_t elements = array.size();
   for (const mx::array& input : array.inputs()) elements = std::max(elements, input.size());
   const std::string_view name = array.primitive().name();

@@ -24,6 +24,13 @@ inline bool is(const mx::Primitive& primitive, std::string_view name) {
   return primitive.name() == name;
 }
 
+/* An operation that does the work of several of mlx's. */
+class Several {
+ public:
+  virtual ~Several() = default;
+  virtual size_t operations() const = 0;
+};
+
 /* Fuse elementwise steps of float32 that follow each other: one operation reads and writes memory
  * once. `arrays`: those of all places; `results`: the places that the recording returns. */
 void fuse(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
