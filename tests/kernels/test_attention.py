@@ -229,6 +229,22 @@ WORDS, SCALES = mx.zeros((1, 2, 5, 8), dtype=mx.uint32), mx.zeros((1, 2, 5, 1))
 PACKED = (WORDS, SCALES, SCALES)
 
 
+@pytest.mark.parametrize("window", [0, 5])
+def test_queries_see_exactly_their_positions_in_long_caches(window):
+    """Also behind 2^24, from where float32 does not tell neighbours apart."""
+    queries, positions = 24, 2**24 + 40
+    k = mx.broadcast_to(mx.zeros((1, 1, 1, 1)), (1, 1, positions, 1))
+    values = np.zeros(positions, np.float32)
+    values[-64:] = np.arange(1, 65)
+    v = mx.array(values).reshape(1, 1, positions, 1)
+    q = mx.zeros((1, 1, queries, 1))
+    found = MODULE.attention(q, k, v, scale=1.0, mask="causal", window=window)
+    ends = positions - queries + 1 + np.arange(queries)
+    begins = ends - window if window else np.zeros_like(ends)
+    wanted = [values[a:b].mean(dtype=np.float64) for a, b in zip(begins, ends, strict=True)]
+    np.testing.assert_allclose(np.array(found).reshape(-1), wanted, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "why"),
     [

@@ -284,7 +284,7 @@ struct Queries {
   int count;
   int head[ALL], t[ALL];
   float* out[ALL];
-  float low[ALL], high[ALL]; /* what each sees, as numbers */
+  float low[ALL], high[ALL]; /* what each sees, from `any` on: small, so that floats are exact */
   float kept[ALL];           /* by which the last tile has shrunk what was before it */
   F largest[W], total[W];    /* of the scores so far; of e^(score - largest) */
   Seen any, all;             /* positions that some see, and that all see */
@@ -294,14 +294,13 @@ struct Queries {
       : count(static_cast<int>(row_end - row)), any{a.end, a.first}, all{a.first, a.end} {
     int now = static_cast<int>(row / a.heads), own = static_cast<int>(row % a.heads);
     const float* query[ALL];
+    Seen sees[ALL];
     for (int lane = 0; lane < ALL; lane++) {
       head[lane] = own;
       t[lane] = now;
       query[lane] = a.query + own * a.query_head_stride + now * a.query_stride;
       out[lane] = a.out + own * a.out_head_stride + now * a.out_stride;
-      const Seen seen = seen_by(a, now);
-      low[lane] = static_cast<float>(seen.low);
-      high[lane] = static_cast<float>(seen.high);
+      const Seen seen = sees[lane] = seen_by(a, now);
       kept[lane] = a.sinks ? a.sinks[own] : LOWEST;
       if (seen.low < any.low) any.low = seen.low;
       if (seen.high > any.high) any.high = seen.high;
@@ -314,6 +313,10 @@ struct Queries {
       now++;
     }
     each_vector(a.value_dim, [&](int d, int lanes) { put(out[count - 1] + d, zero(), lanes); });
+    for (int lane = 0; lane < ALL; lane++) {
+      low[lane] = static_cast<float>(sees[lane].low - any.low);
+      high[lane] = static_cast<float>(sees[lane].high - any.high);
+    }
     for (int lane = 0; lane < ALL; lane += 4)
       beside_rows(query + lane, a.key_dim, ALL, turned + lane);
     for (int64_t i = 0; i < int64_t{a.key_dim} * ALL; i += LANES)
@@ -349,9 +352,10 @@ struct Queries {
       for (int i = 0; i < n; i++)
         for (int w = 0; w < W; w++) {
           float* at = scores + i * ALL + w * LANES;
-          const F here = set(static_cast<float>(start + i));
-          const F seen = select_less(here, load(high + w * LANES), load(at), set(NEVER));
-          store(at, select_less(here, load(low + w * LANES), set(NEVER), seen));
+          const F from = set(static_cast<float>(start + i - any.low));
+          const F to = set(static_cast<float>(start + i - any.high));
+          const F seen = select_less(to, load(high + w * LANES), load(at), set(NEVER));
+          store(at, select_less(from, load(low + w * LANES), set(NEVER), seen));
         }
     if (a.mask == nullptr) return;
     for (int lane = 0; lane < (count + DEEP - 1) / DEEP * DEEP; lane++)
