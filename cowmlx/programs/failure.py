@@ -27,12 +27,18 @@ class ProgramError(InvalidArgument):
         super().__init__(sentence, reason=reason, **details)
 
 
+def text_of(name: str | bytes) -> str:
+    """Return a name of a file as text: those that are not UTF-8 are read as bytes."""
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+
+
 def shown(value: object, limit: int = 80) -> str:
     """Return a value from outside for a message, of bounded length."""
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**64:
         return "a huge number"
+    value = text_of(value) if isinstance(value, bytes) else value
     text = repr(value[: limit + 1] if isinstance(value, str) else value)
     return text if len(text) <= limit + 2 else f"{text[:limit]}…"
 

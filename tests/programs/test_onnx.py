@@ -273,14 +273,39 @@ def test_nodes_that_their_operators_cannot_have(node, said: str):
         program_of(made)
 
 
-@pytest.mark.parametrize("name", [b"n_dim", b"Relu", b"y_out"])
-def test_names_that_are_not_utf_8(name: bytes, tmp_path):
+ODD_NAMES = {
+    "NAME0": "input 'x' has a dimension '���E0', whose name is no text in UTF-8",
+    "NAME1": "the name of input '���E1' is no text in UTF-8",
+    "NAME2": "tensor '���E2' is of strings",
+    "NAME3": r"node '���E3' \(Nothing\): there is no such operator",
+    "NAME4": r"node 'y' \(���E4\): its operator is no text in UTF-8",
+    "NAME5": r"node 'y' \(Relu\): its input '���E5' is no input",
+    "NAME6": "the name of an output is no text in UTF-8",
+    "NAME7": r"node 'y' \(Elu\): its attribute '���E7' is of no known type",
+}
+
+
+@pytest.mark.parametrize(("name", "said"), ODD_NAMES.items())
+def test_names_that_are_not_utf_8(name: str, said: str, tmp_path):
+    """They are shown as text, as a terminal shows it."""
+    at = int(name[-1])
+    node = helper.make_node(
+        {3: "Nothing", 4: name, 7: "Elu"}.get(at, "Relu"),
+        [{1: name, 5: name}.get(at, "x")],
+        [name if at == 6 else "y"],
+        name=name if at == 3 else "",
+        **({name: 1.0} if at == 7 else {}),
+    )
+    if at == 7:
+        node.attribute[0].type = 0
     made = model(
-        [helper.make_node("Relu", ["x"], ["y_out"], name="relu")],
-        [info("x", ["n_dim", 2])],
-        [info("y_out", ["n_dim", 2])],
+        [helper.make_node("Identity", [name], ["z"])] * (at == 2) + [node],
+        [info(name if at == 1 else "x", [name if at == 0 else 2])],
+        [info(name if at == 6 else "y", [2])],
+        [helper.make_tensor(name, TensorProto.STRING, [1], [b"a"])] if at == 2 else [],
     )
     path = tmp_path / "odd.onnx"
-    path.write_bytes(made.SerializeToString().replace(name, b"\xff" * len(name)))
-    with pytest.raises(BadFormat, match=r"damaged|no text in UTF-8"):
+    odd = b"\xff\xff\xff" + name[3:].encode()
+    path.write_bytes(made.SerializeToString().replace(name.encode(), odd))
+    with pytest.raises((BadFormat, Unsupported), match=said):
         finished(load_steps(str(path)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
-from cowmlx.programs.failure import shown
+from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import onnx_tensors
 from cowmlx.programs.importing.failures import missing, unreadable
 from cowmlx.programs.importing.imported import Imported
@@ -134,6 +134,8 @@ def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any], uses: Counter[str
         if value.name in begun:
             continue
         what = f"input {shown(value.name)}"
+        if not isinstance(value.name, str):
+            raise BadFormat(f"the file is damaged: the name of {what} is no text in UTF-8")
         spec = declared_spec(value, what, sizes, seen)
         if value.name in fixed:
             walk.set(value.name, walk.scope.fixed(value.name, spec, fixed[value.name]))
@@ -169,7 +171,7 @@ def tensor_value(scope: Scope, tensor: Any, folder: str, uses: int = 1) -> Value
     """Return the value of a tensor of the file."""
     dtype, shape = onnx_tensors.checked(tensor, folder)
     weight = Weight(
-        tensor.name or "constant",
+        text_of(tensor.name) or "constant",
         Spec(shape, dtype),
         lambda: onnx_tensors.array_of(tensor, folder),
         uses,

@@ -9,6 +9,7 @@ import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.dimensions import Dim
+from cowmlx.programs.failure import text_of
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value, is_symbolic
 
@@ -54,7 +55,7 @@ class OnnxNode:
         self.graph = graph
         self.scope: Scope = graph.scope
         self.op: str = proto.op_type
-        self.name: str = proto.name or next(iter(proto.output), "")
+        self.name: str = text_of(proto.name or next(iter(proto.output), ""))
         self.outputs = list(proto.output)
         self.inputs = inputs
         self.opset = opset

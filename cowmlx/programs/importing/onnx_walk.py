@@ -7,7 +7,7 @@ from typing import Any
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_NODES, Pace, Steps
-from cowmlx.programs.failure import shown
+from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import operators
 from cowmlx.programs.importing.failures import placed
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode
@@ -129,7 +129,7 @@ class Walk:
         if value is None:
             raise BadFormat(
                 f"its input {shown(name)} is no input, initializer or result of a node before it",
-                argument=name[:64],
+                argument=text_of(name)[:64],
             )
         return value
 
@@ -217,8 +217,8 @@ class Walk:
 
 
 def _placed(error: CowMlxError, proto: Any) -> CowMlxError:
-    """Return an error of a node with its place; names that are not UTF-8 are bytes."""
-    op, node = str(proto.op_type)[:64], str(proto.name or next(iter(proto.output), ""))
+    """Return an error of a node with its place."""
+    op, node = text_of(proto.op_type)[:64], text_of(proto.name or next(iter(proto.output), ""))
     return placed(error, f"node {shown(node)} ({op})", op=op, node=node[:64])
 
 

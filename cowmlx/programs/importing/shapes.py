@@ -45,6 +45,8 @@ def _side(side: Any, unnamed: str, what: str, sizes: Mapping[str, Any], seen: se
             raise BadFormat(f"{what} has a dimension of {side.dim_value}")
         return int(side.dim_value)
     text = side.dim_param or unnamed
+    if not isinstance(text, str):
+        raise BadFormat(f"{what} has a dimension {shown(text)}, whose name is no text in UTF-8")
     name = text if text in sizes else _name(text)
     if name in sizes:
         seen.add(name)
