@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 import types
 import typing
+from contextlib import suppress
 
 from cowmlx import failures
 from cowmlx.errors import BadFormat, CowMlxError
+from cowmlx.networks import architectures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,6 +113,10 @@ def _parts(
 
 def _class_of(part: dict[str, Any], classes: list[type]) -> type | None:
     """Return the class that has most of the keys of an object, if it has half of them."""
+    if isinstance(part.get("model_type"), str):
+        with suppress(CowMlxError):  # no architecture has this name
+            own: Any = getattr(architectures.load(architectures.name(part)), "ModelArgs", None)
+            classes = [*classes, own] if hasattr(own, _FIELDS) else classes
     shared = [len(part.keys() & getattr(kind, _FIELDS)) for kind in classes]
     most = max(shared, default=0)
     return classes[shared.index(most)] if most and 2 * most >= len(part) else None

@@ -29,6 +29,7 @@ LOADS: list[tuple[str, str, Any, str]] = [
     ("deepseek_v2", "rope_scaling.factor", "x", "rope_scaling.factor is 'x', not a number"),
     ("gemma3", "text_config.hidden_size", "x", "text_config.hidden_size is 'x', not an integer"),
     ("qwen3_vl", "text_config.num_hidden_layers", {"a": 3}, "text_config.num_hidden_layers is {"),
+    ("lfm2-vl", "text_config.hidden_size", "128", "text_config.hidden_size is '128', not an"),
     ("kimi_vl", "text_config.kv_lora_rank", None, "text_config.kv_lora_rank is null"),
 ]
 PROMPTS: list[tuple[str, str, Any, str]] = [
