@@ -1,6 +1,6 @@
 """How the parts of a decoder layer are put together: declared for known layers, or searched for.
 
-A declaration saves the search alone: every layer is still proved (:mod:`.proof`).
+A declaration saves the search alone: a layer of each kind is still proved (:mod:`.proof`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ for a small model's token.
 
 from __future__ import annotations
 
+import copy
+
 import mlx.core as mx
 
 from cowmlx.accelerate import positions
@@ -98,14 +100,16 @@ def offer(
     if run is None:
         return
     decode = Decode(run)
-    plain, own = make_cache(), make_cache()
-    for caches in (plain, own):  # room for a token comes with those before it
-        mx.eval(network(mx.array([ids]), cache=caches))
+    own = make_cache()
+    network(mx.array([ids]), cache=own)  # room for a token comes with those before it
+    mx.eval([cache.state for cache in own])
+    plain = [copy.copy(cache) for cache in own]
     token = mx.array(ids[:1], mx.uint32)
+    expected = network(token[:, None], cache=plain)[:, -1, :]
+    mx.eval(expected)  # before its step is taken in the place of what both caches hold
     made = decode.logits(token, own)
     if made is None:
         return
-    expected = network(token[:, None], cache=plain)[:, -1, :]
     alike = made.shape == expected.shape and made.dtype == expected.dtype
     alike = alike and bool(mx.any(expected).item())  # zeros are what any head makes of zeros
     if alike and mx.array_equal(made, expected).item():

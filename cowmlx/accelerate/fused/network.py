@@ -19,7 +19,7 @@ from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from typing import Any
 
 _TRIED = 64  # tokens of which those with the largest embeddings are taken
@@ -139,16 +139,25 @@ def _ids(owner: Any) -> tuple[int, int]:
 def _layers(
     blocks: list[Any], windows: list[int], make_cache: Callable[[], list[Any]], report: Report
 ) -> list[proof.Fused | None]:
-    """Return what each layer is proved to be; reasons for others go to the report."""
+    """Return what each layer is proved to be; reasons for others go to the report.
+
+    One of each kind is proved: the others compute the same with other weights.
+    """
     layers: list[proof.Fused | None] = []
     hint: Arrangement | None = None
+    proved: dict[Hashable, Arrangement] = {}
+    norms: dict[Hashable, tuple[str, bool]] = {}
     for index, (block, window) in enumerate(zip(blocks, windows, strict=True)):
         stand_in.put(block, None)
         fused = None
         try:
-            layer = proof.Layer(block, window, lambda at=index: make_cache()[at])  # type: ignore[misc]
-            fused = layer.prove(hint)
+            own_cache: Callable[[], Any] = lambda at=index: make_cache()[at]  # type: ignore[misc]  # noqa: E731
+            layer = proof.Layer(block, window, own_cache, norms)
+            known = proved.get(layer.kind)
+            fused = layer.prove(hint) if known is None else layer.arranged(known)
             hint = fused.arrangement
+            if layer.kind is not None:
+                proved[layer.kind] = hint
         except (parts.Unknown, UnsupportedRoPE) as why:
             report.reasons[str(why)] += 1
         except Exception as error:  # whatever a module that only looks like one of these may raise

@@ -7,11 +7,13 @@ from mlx.nn.layers.base import Module
 
 from cowmlx.accelerate import kernels, rope
 from cowmlx.accelerate.blocks import LANES
+from cowmlx.accelerate.fused.alike import kind_of
 from cowmlx.accelerate.linear import InMatrix
+from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable
     from typing import Any
 
     from cowmlx.accelerate.rope import RoPETables
@@ -33,6 +35,8 @@ _QUERY_NORM = ("q_norm", "query_norm", "q_layernorm")
 _KEY_NORM = ("k_norm", "key_norm", "k_layernorm")
 _ROTATION = ("rope", "rotary_emb", "rotary")
 _NEAR = 1e-5
+# What a norm may be, and whether 1 is added to its weight, in the order in which they are tried.
+_TRIES = [(kind, adds) for kind in ("rms", "layer") for adds in (False, True)]
 _LORA, _DORA = "LoRALinear", "DoRALinear"
 
 
@@ -64,32 +68,72 @@ def is_norm(module: Any) -> bool:
     return len(arrays) == len(list(module.values())) and all(array.ndim == 1 for array in arrays)
 
 
-def norm_of(module: Any, width: int) -> tuple[str, mx.array | None, mx.array | None, float]:
+def modules_given(block: Any) -> list[Any]:
+    """Return the modules of a layer whose arrays kernels are given, or whose own code computes.
+
+    Raises:
+        Unknown: it has no attention, or more than one.
+    """
+    attention, mlp, norms = block_parts(block)
+    first: tuple[tuple[str, ...], ...]
+    first = (_QUERY, _KEY, _VALUE) if _first(attention, _JOINED) is None else (_JOINED,)
+    names = [(attention, own) for own in (*first, _OUT, _QUERY_NORM, _KEY_NORM)]
+    if mlp is not None:
+        first = (_GATE, _UP) if _first(mlp, _GATE_AND_UP) is None else (_GATE_AND_UP,)
+        names += [(mlp, own) for own in (*first, _DOWN)]
+        own_code = []
+    else:
+        known = {id(module) for module in (attention, *norms)}
+        rest = [each for each in block.values() if isinstance(each, Module)]
+        own_code = [part for each in rest if id(each) not in known for part in modules_of(each)]
+    given = [_first(module, own) for module, own in names]
+    return [*norms, *own_code, *(module for module in given if module is not None)]
+
+
+def norm_of(
+    module: Any, width: int, kinds: dict[Hashable, tuple[str, bool]] | None = None
+) -> tuple[str, mx.array | None, mx.array | None, float]:
     """Return what a norm does to vectors of a width, which is tried out.
+
+    Args:
+        module: the norm.
+        width: of the vectors.
+        kinds: what norms that compute the same do, and whether they add 1 to their weights;
+            extended by this one, if there is no doubt.
 
     Raises:
         Unknown: it is neither an RMS norm nor a layer norm.
     """
+    weight, bias, eps = module.get("weight"), module.get("bias"), float(module.eps)
+    alike = None if kinds is None else kind_of([module], module, width)
+    if kinds is not None and alike in kinds:
+        kind, adds = kinds[alike]
+        return kind, _weight(weight, adds), bias, eps
     x = mx.random.normal((4, width), key=mx.random.key(7))
     expected = module(x)
-    weight, bias, eps = module.get("weight"), module.get("bias"), float(module.eps)
+    found: list[tuple[str, bool]] = []
     if isinstance(expected, mx.array) and expected.shape == x.shape:
         near = _NEAR * mx.abs(expected).max()
-        for kind in ("rms", "layer"):
-            for own in _weights(weight):
-                if own is not None and own.size != width:
-                    continue
-                made = _normed(kind, x, own, bias, eps)
-                if (mx.abs(made - expected).max() <= near).item():
-                    return kind, own, bias, eps
-    raise Unknown(f"its {type(module).__name__} is no norm that kernels have")
+        tries = [] if weight is not None and weight.size != width else list(_TRIES)
+        if weight is None:
+            tries = [(kind, adds) for kind, adds in tries if not adds]
+        made = [_normed(kind, x, _weight(weight, adds), bias, eps) for kind, adds in tries]
+        fits = [mx.abs(each - expected).max() <= near for each in made]
+        mx.eval(fits)
+        found = [one for one, fit in zip(tries, fits, strict=True) if fit.item()]
+    if not found:
+        raise Unknown(f"its {type(module).__name__} is no norm that kernels have")
+    if kinds is not None and alike is not None and len(found) == 1:
+        kinds[alike] = found[0]
+    kind, adds = found[0]
+    return kind, _weight(weight, adds), bias, eps
 
 
-def _weights(weight: mx.array | None) -> Iterator[mx.array | None]:
-    """Yield what a norm may multiply with: its weight, or the weight and 1."""
-    yield None if weight is None else weight.astype(mx.float32)
-    if weight is not None:
-        yield (1.0 + weight).astype(mx.float32)
+def _weight(weight: mx.array | None, adds: bool) -> mx.array | None:
+    """Return what a norm multiplies with: its weight, or the weight and 1."""
+    if weight is None:
+        return None
+    return (1.0 + weight if adds else weight).astype(mx.float32)
 
 
 def _normed(
@@ -101,8 +145,14 @@ def _normed(
     return mx.fast.layer_norm(x, weight, bias, eps)
 
 
-def attention_of(module: Any) -> dict[str, Any]:
+def attention_of(
+    module: Any, kinds: dict[Hashable, tuple[str, bool]] | None = None
+) -> dict[str, Any]:
     """Describe an attention without the norms around it and its rotation.
+
+    Args:
+        module: the attention.
+        kinds: as for :func:`norm_of`.
 
     Raises:
         Unknown: it is none that kernels have.
@@ -137,7 +187,7 @@ def attention_of(module: Any) -> dict[str, Any]:
         "sinks": module.get("sinks"),
         "norm_per_head": True,
     }
-    _add_norms(module, projections, heads, groups, dims)
+    _add_norms(module, projections, (heads, groups, dims), kinds)
     return projections
 
 
@@ -167,7 +217,13 @@ def mlp_of(module: Any) -> dict[str, Any]:
     return {"gate": gate, "up": up, "down": _linear(module, _DOWN).matrix(), "residual": 1.0}
 
 
-def _add_norms(module: Any, found: dict[str, Any], heads: int, groups: int, dims: int) -> None:
+def _add_norms(
+    module: Any,
+    found: dict[str, Any],
+    sizes: tuple[int, int, int],
+    kinds: dict[Hashable, tuple[str, bool]] | None,
+) -> None:
+    heads, groups, dims = sizes
     query, key = _first(module, _QUERY_NORM), _first(module, _KEY_NORM)
     if query is None and key is None:
         return
@@ -175,11 +231,11 @@ def _add_norms(module: Any, found: dict[str, Any], heads: int, groups: int, dims
         raise Unknown("its attention norms either queries or keys")
     widths = (dims, dims), (heads * dims, groups * dims)
     for per_head, (own, keys) in zip((True, False), widths, strict=True):
-        sizes = [norm["weight"].size if "weight" in norm else own for norm in (query, key)]
-        if sizes == [own, keys]:
+        weights = [norm["weight"].size if "weight" in norm else own for norm in (query, key)]
+        if weights == [own, keys]:
             found["norm_per_head"] = per_head
-            found["query_norm"] = norm_of(query, own)
-            found["key_norm"] = norm_of(key, keys)
+            found["query_norm"] = norm_of(query, own, kinds)
+            found["key_norm"] = norm_of(key, keys, kinds)
             return
     raise Unknown("its attention norms neither heads nor all of them together")
 

@@ -9,12 +9,13 @@ from mlx.nn.layers.base import Module
 
 from cowmlx import failures
 from cowmlx.accelerate.fused import parts
+from cowmlx.accelerate.fused.alike import kind_of
 from cowmlx.accelerate.fused.arrangements import ACTIVATIONS, Arrangement, declared, searched
 from cowmlx.accelerate.fused.run import Run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from typing import Any
 
 _ROWS, _PROMPT = 2, 5
@@ -54,18 +55,29 @@ class Layer:
         block: the layer.
         window: tokens that it sees; 0: all.
         make_cache: returns its empty cache.
+        norms: see :func:`parts.norm_of`.
+
+    Attributes:
+        kind: equal for layers that compute the same but for their weights; None if that cannot be
+            told.
 
     Raises:
         Unknown, UnsupportedRoPE: it is none that kernels have.
     """
 
-    def __init__(self, block: Any, window: int, make_cache: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        block: Any,
+        window: int,
+        make_cache: Callable[[], Any],
+        norms: dict[Hashable, tuple[str, bool]] | None = None,
+    ) -> None:
         self._block = block
         self._window = window
         self._make_cache = make_cache
         attention, mlp, self._norms = parts.block_parts(block)
         self.width = parts.attention_width(attention)
-        self._attention = parts.attention_of(attention)
+        self._attention = parts.attention_of(attention, norms)
         self._tables = parts.rotation_of(attention, self._attention)
         self._mlp = None if mlp is None else parts.mlp_of(mlp)
         known = {id(module) for module in (attention, *self._norms)}
@@ -79,9 +91,21 @@ class Layer:
             self._rest = others[0]
         elif len(others) != 1:
             raise parts.Unknown("it has more than an attention and an MLP")
-        self._known = [_norm(norm, self.width) for norm in self._norms]
+        self._known = [_norm(norm, self.width, norms) for norm in self._norms]
+        cache = make_cache()
+        state = type(cache), getattr(cache, "__dict__", None)
+        self.kind = kind_of(parts.modules_given(block), block, window, *state)
         self._inputs: list[mx.array] = []
         self._expected: list[mx.array] = []
+
+    def arranged(self, how: Arrangement) -> Fused:
+        """Return the layer as kernels compute it, by the proof of another one of its kind.
+
+        Raises:
+            Unknown: as :meth:`prove`.
+        """
+        fused = self._made(how)
+        return self.prove(how) if fused is None else fused
 
     def prove(self, hint: Arrangement | None) -> Fused:
         """Return the layer as kernels compute it.
@@ -198,9 +222,9 @@ class Layer:
         return worst if worst == worst else float("inf")  # NaN is no proof
 
 
-def _norm(module: Any, width: int) -> Any:
+def _norm(module: Any, width: int, kinds: dict[Hashable, tuple[str, bool]] | None) -> Any:
     try:
-        return parts.norm_of(module, width)
+        return parts.norm_of(module, width, kinds)
     except parts.Unknown:
         return None
 

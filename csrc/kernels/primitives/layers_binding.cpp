@@ -18,8 +18,11 @@ class Reader {
 
   const float* numbers(const nb::object& value, int size) {
     if (value.is_none()) return nullptr;
-    mx::array array = mx::contiguous(mx::astype(nb::cast<mx::array>(value), mx::float32));
-    mx::eval(array);
+    auto array = nb::cast<mx::array>(value);
+    if (array.dtype() != mx::float32 || !array.is_available() || !array.flags().row_contiguous) {
+      array = mx::contiguous(mx::astype(array, mx::float32));
+      mx::eval(array);
+    }
     if (array.ndim() != 1 || array.shape(0) != size)
       refuse("a layer's array has " + std::to_string(array.size()) + " numbers, not " +
              std::to_string(size));
