@@ -8,9 +8,16 @@ end with a 0, at which every loop here ends, so that none passes their end.
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp, strchr
+
+cdef extern from *:
+    """
+    #define cow_fetch(place) __builtin_prefetch(place)
+    """
+    void cow_fetch(const void* place) noexcept nogil
 
 cdef enum:
+    BATCH = 64  # texts that are looked up together: the cache misses of one take most of its time
     MAX_PROBES = 256  # so many slots beside each other are taken in no vocabulary but a made one
     DIGITS = 10  # of an id
 
@@ -33,6 +40,11 @@ cdef struct Numbers:
     size_t count
     size_t room
 
+cdef struct Batch:
+    Span spans[BATCH]
+    uint64_t hashes[BATCH]
+    size_t count
+
 cdef struct Slot:
     uint32_t place  # of a text, and 1; 0: none
     uint32_t mark  # of its hash
@@ -54,12 +66,12 @@ cdef bint add_number(Numbers* numbers, uint32_t value) noexcept nogil:
     return True
 
 
-cdef object as_array(Numbers* numbers):
+cdef object as_array(const uint32_t* values, size_t count):
     from array import array
 
     made = array("I")
-    if numbers.count:
-        made.frombytes((<char*> numbers.values)[:numbers.count * sizeof(uint32_t)])
+    if count:
+        made.frombytes((<const char*> values)[:count * sizeof(uint32_t)])
     return made
 
 
@@ -104,8 +116,7 @@ cdef Outcome read_text(Scan* scan, Span* found) noexcept nogil:
         if at[0] < 32:
             return IRREGULAR
         at += 1
-    found.text = begin
-    found.size = at - begin
+    found[0] = Span(begin, at - begin)
     scan.at = at + 1
     return SCANNED
 
@@ -138,14 +149,16 @@ cdef Outcome read_escaped(Scan* scan, Span* found) noexcept nogil:
         if at == NULL:
             return IRREGULAR
         out = write_point(out, point)
-    found.text = scan.scratch
-    found.size = out - scan.scratch
+    found[0] = Span(scan.scratch, out - scan.scratch)
     scan.at = end + 1
     return SCANNED
 
 
 cdef const uint8_t* unescape(const uint8_t* at, const uint8_t* end, uint32_t* point) noexcept nogil:
     """Read an escape, and return where it ends; NULL if it stands for no character."""
+    cdef const char* letters = b'"\\/btnfr'
+    cdef const char* meant = b'"\\/\b\t\n\f\r'
+    cdef const char* known
     cdef uint8_t sign = at[1]
     cdef uint32_t low
     if sign == c'u':
@@ -160,20 +173,10 @@ cdef const uint8_t* unescape(const uint8_t* at, const uint8_t* end, uint32_t* po
             return NULL
         point[0] = 0x10000 + ((point[0] - 0xD800) << 10) + (low - 0xDC00)
         return at + 6
-    if sign == c'"' or sign == c'\\' or sign == c'/':
-        point[0] = sign
-    elif sign == c'b':
-        point[0] = 8
-    elif sign == c't':
-        point[0] = 9
-    elif sign == c'n':
-        point[0] = 10
-    elif sign == c'f':
-        point[0] = 12
-    elif sign == c'r':
-        point[0] = 13
-    else:
+    known = strchr(letters, sign)
+    if sign == 0 or known == NULL:
         return NULL
+    point[0] = <uint8_t> meant[known - letters]
     return at + 2
 
 
@@ -269,7 +272,7 @@ cdef class Vocabulary:
 
     def ids(self):
         """Return the ids, an array."""
-        return as_array(&self.numbers)
+        return as_array(self.numbers.values, self.numbers.count)
 
     def merges(self, bytes data, Py_ssize_t at):
         """Read an array of merges.
@@ -279,29 +282,25 @@ cdef class Vocabulary:
             if it is not written as it usually is, or merges what is no token.
         """
         cdef Scan scan = Scan(<const uint8_t*> PyBytes_AS_STRING(data) + at, NULL, 0)
-        cdef Numbers lefts = Numbers(NULL, 0, 0)
-        cdef Numbers rights = Numbers(NULL, 0, 0)
+        cdef Numbers places = Numbers(NULL, 0, 0)
         cdef Outcome outcome
         try:
             with nogil:
-                outcome = self.scan_merges(&scan, &lefts, &rights)
+                outcome = self.scan_merges(&scan, &places)
             if outcome == NO_MEMORY:
                 raise MemoryError
             if outcome == IRREGULAR:
                 return None
             at = scan.at - <const uint8_t*> PyBytes_AS_STRING(data)
-            return at, as_array(&lefts), as_array(&rights)
+            made = as_array(places.values, places.count)
+            return at, made[::2], made[1::2]
         finally:
             free(scan.scratch)
-            free(lefts.values)
-            free(rights.values)
+            free(places.values)
 
     cdef Span span(self, size_t place) noexcept nogil:
-        cdef Span found
         cdef size_t begin = self.ends.values[place - 1] if place else 0
-        found.text = self.texts + begin
-        found.size = self.ends.values[place] - begin
-        return found
+        return Span(self.texts + begin, self.ends.values[place] - begin)
 
     cdef Outcome scan(self, Scan* scan) noexcept nogil:
         cdef Outcome outcome
@@ -348,6 +347,7 @@ cdef class Vocabulary:
     cdef Outcome fill_slots(self) noexcept nogil:
         cdef size_t count = 16
         cdef size_t place
+        cdef uint64_t hash
         cdef Span span
         cdef Slot* slot
         while count < 2 * self.ends.count:
@@ -358,16 +358,16 @@ cdef class Vocabulary:
         self.mask = count - 1
         for place in range(self.ends.count):
             span = self.span(place)
-            slot = self.slot_of(&span)
+            hash = hash_of(&span)
+            slot = self.slot_of(&span, hash)
             if slot == NULL or slot.place:  # it is there twice
                 return IRREGULAR
             slot.place = <uint32_t> place + 1
-            slot.mark = <uint32_t> (hash_of(&span) >> 32)
+            slot.mark = <uint32_t> (hash >> 32)
         return SCANNED
 
-    cdef Slot* slot_of(self, const Span* span) noexcept nogil:
+    cdef Slot* slot_of(self, const Span* span, uint64_t hash) noexcept nogil:
         """Return the slot of a text, or that which it would have; NULL if it is far."""
-        cdef uint64_t hash = hash_of(span)
         cdef size_t at = hash & self.mask
         cdef Slot* slot
         cdef Span known
@@ -383,75 +383,101 @@ cdef class Vocabulary:
             at = (at + 1) & self.mask
         return NULL
 
-    cdef bint add_place(self, Numbers* places, const Span* span, Outcome* outcome) noexcept nogil:
-        """Add the place of a text; false, and why, if there is none."""
-        cdef Slot* slot = self.slot_of(span)
-        outcome[0] = IRREGULAR
-        if slot == NULL or slot.place == 0:
-            return False
-        outcome[0] = NO_MEMORY
-        return add_number(places, slot.place - 1)
+    cdef Outcome take(
+        self, Scan* scan, const Span* span, Batch* batch, Numbers* places
+    ) noexcept nogil:
+        """Add the place of a text, at once or with others."""
+        cdef uint64_t hash = hash_of(span)
+        cow_fetch(self.slots + (hash & self.mask))
+        batch.spans[batch.count] = span[0]
+        batch.hashes[batch.count] = hash
+        batch.count += 1
+        if batch.count == BATCH or span.text == scan.scratch:  # where the next text may lie
+            return self.look_up(batch, places)
+        return SCANNED
 
-    cdef Outcome scan_merges(self, Scan* scan, Numbers* lefts, Numbers* rights) noexcept nogil:
+    cdef Outcome look_up(self, Batch* batch, Numbers* places) noexcept nogil:
+        """Add the places of the texts of a batch."""
+        cdef size_t at
+        cdef uint32_t place
+        cdef Slot* slot
+        for at in range(batch.count):
+            place = self.slots[batch.hashes[at] & self.mask].place
+            cow_fetch(self.ends.values + place)
+        for at in range(batch.count):
+            place = self.slots[batch.hashes[at] & self.mask].place
+            if place > 1:
+                cow_fetch(self.texts + self.ends.values[place - 2])
+        for at in range(batch.count):
+            slot = self.slot_of(&batch.spans[at], batch.hashes[at])
+            if slot == NULL or slot.place == 0:
+                return IRREGULAR
+            if not add_number(places, slot.place - 1):
+                return NO_MEMORY
+        batch.count = 0
+        return SCANNED
+
+    cdef Outcome scan_merges(self, Scan* scan, Numbers* places) noexcept nogil:
         cdef Outcome outcome
+        cdef Batch batch
         cdef bint pairs
+        batch.count = 0
         if not expect(scan, c'['):
             return IRREGULAR
         pairs = next_sign(scan) == c'['
         while True:
             if pairs:
-                outcome = self.scan_pair(scan, lefts, rights)
+                outcome = self.scan_pair(scan, &batch, places)
             else:
-                outcome = self.scan_words(scan, lefts, rights)
+                outcome = self.scan_words(scan, &batch, places)
             if outcome != SCANNED:
                 return outcome
             if next_sign(scan) == c']':
                 scan.at += 1
-                return SCANNED
+                return self.look_up(&batch, places)
             if not expect(scan, c','):
                 return IRREGULAR
 
-    cdef Outcome scan_pair(self, Scan* scan, Numbers* lefts, Numbers* rights) noexcept nogil:
+    cdef Outcome scan_pair(self, Scan* scan, Batch* batch, Numbers* places) noexcept nogil:
         """Read ["LEFT", "RIGHT"]."""
         cdef Outcome outcome
         cdef Span span
+        cdef int side
         if not expect(scan, c'['):
             return IRREGULAR
-        outcome = read_text(scan, &span)
-        if outcome != SCANNED or not self.add_place(lefts, &span, &outcome):
-            return outcome
-        if not expect(scan, c','):
-            return IRREGULAR
-        outcome = read_text(scan, &span)
-        if outcome != SCANNED or not self.add_place(rights, &span, &outcome):
-            return outcome
+        for side in range(2):
+            if side == 1 and not expect(scan, c','):
+                return IRREGULAR
+            outcome = read_text(scan, &span)
+            if outcome == SCANNED:
+                outcome = self.take(scan, &span, batch, places)
+            if outcome != SCANNED:
+                return outcome
         return SCANNED if expect(scan, c']') else IRREGULAR
 
-    cdef Outcome scan_words(self, Scan* scan, Numbers* lefts, Numbers* rights) noexcept nogil:
+    cdef Outcome scan_words(self, Scan* scan, Batch* batch, Numbers* places) noexcept nogil:
         """Read "LEFT RIGHT"."""
         cdef Outcome outcome
         cdef Span span
         cdef Span part
-        cdef size_t at = 0
+        cdef const uint8_t* gap
         outcome = read_text(scan, &span)
         if outcome != SCANNED:
             return outcome
-        while at < span.size and span.text[at] != c' ':
-            at += 1
-        if at == span.size or (span.size >= 8 and memcmp(span.text, b"#version", 8) == 0):
+        gap = <const uint8_t*> memchr(span.text, c' ', span.size)
+        if gap == NULL or (span.size >= 8 and memcmp(span.text, b"#version", 8) == 0):
             return IRREGULAR
-        part.text = span.text
-        part.size = at
-        if not self.add_place(lefts, &part, &outcome):
+        part = Span(span.text, gap - span.text)
+        outcome = self.take(scan, &part, batch, places)
+        if outcome != SCANNED:
             return outcome
-        part.text = span.text + at + 1
-        part.size = span.size - at - 1
-        for at in range(part.size):
-            if part.text[at] == c' ':
-                return IRREGULAR
-        if not self.add_place(rights, &part, &outcome):
-            return outcome
-        return SCANNED
+        part = Span(gap + 1, span.size - part.size - 1)
+        if memchr(part.text, c' ', part.size) != NULL:
+            return IRREGULAR
+        outcome = self.take(scan, &part, batch, places)
+        if outcome == SCANNED and span.text == scan.scratch:
+            outcome = self.look_up(batch, places)
+        return outcome
 
 
 def read_vocabulary(bytes data, Py_ssize_t at):
