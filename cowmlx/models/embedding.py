@@ -16,7 +16,7 @@ from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from typing import Any
 
     from cowmlx.models.model import Model
@@ -376,7 +376,7 @@ MAX_BATCH_TOKENS = 1 << 20
 
 def rows_of(
     hidden: HiddenStates,
-    tokens: list[list[int]],
+    tokens: Sequence[Sequence[int]],
     pooling: int,
     batch_tokens: int,
     finish: Callable[[Pooling], mx.array],
@@ -410,7 +410,7 @@ def rows_of(
 
 def _pooled(
     hidden: HiddenStates,
-    batch: list[list[int]],
+    batch: list[Sequence[int]],
     kind: int,
     finish: Callable[[Pooling], mx.array],
     skipped: int,
@@ -418,7 +418,7 @@ def _pooled(
     """Process one batch, a chunk between two yields; return its rows, evaluated."""
     lengths = [len(ids) for ids in batch]
     length = max(lengths)
-    padded = mx.array([ids + [0] * (length - len(ids)) for ids in batch], mx.int32)
+    padded = mx.array([[*ids, *[0] * (length - len(ids))] for ids in batch], mx.int32)
     cache = hidden.make_cache()
     pooling = Pooling(kind, lengths, hidden.dims, skipped)
     for start in range(0, length, CHUNK):

@@ -15,7 +15,7 @@ from cowmlx.networks.encoders.layers import Texts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
 # Tokens times layers that are computed in one turn.
@@ -25,6 +25,7 @@ _PIECE = 4096
 _WEIGHTS, _LEAST = 1 << 17, 256
 # Bytes that mlx may keep for the next call: a short text's, which it would have to get again.
 _KEPT = 4 << 20
+_FLOAT = 4  # bytes
 _POOLINGS = {
     constants.POOLING_CLS: "cls",
     constants.POOLING_LAST: "last",
@@ -42,7 +43,7 @@ class EncodedText(NamedTuple):
         segments: the token type of each; None if all are 0.
     """
 
-    tokens: list[int]
+    tokens: Sequence[int]
     segments: list[int] | None = None
 
 
@@ -51,8 +52,10 @@ def rows_of(
     texts: list[EncodedText],
     batch_tokens: int,
     finish: Callable[[mx.array, Texts], mx.array],
-) -> Generator[None, None, mx.array]:
-    """Yield between pieces of work; return (N, D), evaluated, in the texts' order.
+) -> Generator[None, None, Any]:
+    """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order.
+
+    An array if there is one text, else a buffer.
 
     Args:
         network: an encoder.
@@ -60,34 +63,50 @@ def rows_of(
         batch_tokens: the most tokens of a batch; a text with more is alone. Batches may be smaller.
         finish: makes rows (B, D) of the hidden states of a batch, lazily.
     """
-    order: list[int] = []
-    rows: list[mx.array] = []
     on_cpu = mx.default_device().type == mx.cpu
     if on_cpu and len(texts) > 1:
         batch_tokens = min(batch_tokens, _tokens_together(network))
+    ordered: _Ordered | None = None
+    made: mx.array | None = None
     for batch in batches([len(text.tokens) for text in texts], batch_tokens):
-        if rows:
+        if ordered is not None:
+            made = None
             yield
-        if rows and on_cpu:  # the next batch's buffers have other sizes
-            resources.give_back()
-        rows.append((yield from _finished(network, [texts[index] for index in batch], finish)))
-        order += batch
-    made = _ordered(rows, order)
-    del rows
+            if on_cpu:  # the next batch's buffers have other sizes
+                resources.give_back()
+        made = yield from _finished(network, [texts[index] for index in batch], finish)
+        if len(batch) == len(texts) == 1:
+            break
+        if ordered is None:
+            ordered = _Ordered(len(texts), made.shape[-1])
+        ordered.put(made, batch)
     if mx.get_cache_memory() > _KEPT:
         mx.clear_cache()
-    return made
+    return made if ordered is None else ordered.rows
 
 
-def _ordered(rows: list[mx.array], order: list[int]) -> mx.array:
-    """Return the rows of all batches in the texts' order, evaluated."""
-    if len(order) == 1:
-        return rows[0]
-    back = sorted(range(len(order)), key=order.__getitem__)
-    joined = rows[0] if len(rows) == 1 else mx.concatenate(rows)
-    ordered = mx.contiguous(joined[mx.array(back)])
-    mx.eval(ordered)
-    return ordered
+class _Ordered:
+    """The rows of all texts, in their order, which batches fill.
+
+    mlx would need each of them three times: of its batch, joined, and in order.
+
+    Attributes:
+        rows: float32 (N, D).
+    """
+
+    def __init__(self, count: int, width: int) -> None:
+        self._size = _FLOAT * width
+        self._bytes = memoryview(bytearray(count * self._size))
+        self.rows = self._bytes.cast("f", (count, width))
+
+    def put(self, rows: mx.array, places: list[int]) -> None:
+        """Put evaluated rows (B, D) to their places."""
+        whole = mx.contiguous(rows)
+        mx.eval(whole)
+        own = memoryview(whole).cast("B")  # type: ignore[arg-type]
+        size = self._size
+        for index, place in enumerate(places):
+            self._bytes[place * size : (place + 1) * size] = own[index * size : (index + 1) * size]
 
 
 def _tokens_together(network: Any) -> int:

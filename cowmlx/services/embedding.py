@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import mlx.core as mx
 
 from cowmlx.errors import ContextFull, CowMlxError, InvalidArgument, OutOfRange, Unsupported
@@ -248,15 +250,18 @@ def _prompt_tokens(model: Model, params: EmbeddingParams) -> int:
 
 def tokens_of(
     texts: list[str], tokenize: Callable[[int, str], Generator[None, None, list[int]]]
-) -> Generator[None, None, list[list[int]]]:
-    """Tokenize texts; yields between parts, and at the end of long ones."""
-    tokens: list[list[int]] = []
+) -> Generator[None, None, list[array[int]]]:
+    """Tokenize texts; yields between parts, and at the end of long ones.
+
+    Those of many texts wait here, so they are kept in four bytes each.
+    """
+    tokens: list[array[int]] = []
     characters = 0
     for index, text in enumerate(texts):
         if characters >= PART:
             yield
             characters = 0
-        tokens.append((yield from tokenize(index, text)))
+        tokens.append(array("i", (yield from tokenize(index, text))))
         characters += len(text) + 1
     if characters > _SHORT:
         yield

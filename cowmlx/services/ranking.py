@@ -14,7 +14,7 @@ from cowmlx.services.embedding import require_known, tokens_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
     from typing import Any
 
     from cowmlx.models.embedding import HiddenStates, Pooling
@@ -107,7 +107,7 @@ def rank_steps(
 
 
 def _scores_of_pairs(
-    model: Model, tokens: list[list[int]], params: RankParams
+    model: Model, tokens: Sequence[Sequence[int]], params: RankParams
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return the scores of an encoder's head, evaluated.
 

@@ -91,6 +91,16 @@ def test_texts_of_every_length_have_the_same_vectors_alone_and_together(lib, enc
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
+def test_mlx_holds_the_rows_of_one_batch_at_a_time(lib, encoder):
+    model, texts = encoder("bert"), TEXT[:2] * 8000
+    lib.embed(model, TEXT)
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    rows = lib.embed(model, texts)
+    np.testing.assert_allclose(rows[-2:], lib.embed(model, TEXT[:2]), atol=1e-6)
+    assert mx.get_peak_memory() - before < len(texts) * 48 * 4
+
+
 def test_the_weighted_mean_counts_later_tokens_more(lib, encoder):
     model = encoder("bert")
     (short,) = lib.embed(model, TEXT[:1], pooling=POOLING_WEIGHTED, normalize=False)
