@@ -87,6 +87,7 @@ class Engine:
                 raise AttributeError(f"no noun of the engine has a method {call}")
             owners[call] = getattr(self, later[0])
         method: Callable[..., Any] = getattr(owners[call], call)
+        vars(self)[call] = method  # found without this the next time
         return method
 
     @cached_property

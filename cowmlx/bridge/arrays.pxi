@@ -239,15 +239,28 @@ cdef list to_results(cow_results results):
     return wanted
 
 
+cdef bint is_of_type(HeldArray array, const cow_result* declared) noexcept:
+    cdef int32_t d
+    cdef int32_t rank = array.parts.rank
+    if array.parts.dtype != declared.dtype or rank != declared.rank:
+        return False
+    for d in range(rank):
+        if array.parts.shape[d] != declared.shape[d]:
+            return False
+    return True
+
+
 cdef int put_results(cow_results results, list held) except -1:
     """Pass the arrays of results to the caller, which has made room for them."""
     cdef size_t i
     cdef HeldArray array
-    for array, wanted in zip(held, to_results(results)):
-        if wanted is not None and wanted != (array.dtype, array.shape):
+    for i in range(results.count):
+        array = held[i]
+        if results.data[i].is_host and not is_of_type(array, &results.data[i]):
+            shape = to_list(results.data[i].shape, results.data[i].rank)
             raise CowMlxError(
                 f"a result of dtype {array.dtype} and shape {list(array.shape)} was computed where "
-                f"dtype {wanted[0]} and shape {list(wanted[1])} were declared"
+                f"dtype {results.data[i].dtype} and shape {shape} were declared"
             )
     for i in range(results.count):
         array = held[i]

@@ -153,12 +153,12 @@ class Traced:
             CowMlxError: an index out of range, a loop that does not end, a number that is not
                 finite, or what mlx cannot differentiate or vectorize.
         """
+        if self.is_one_turn:
+            return self.at_once(arrays)
         if self._is_written:
             given = self._form.written(arrays)
             arrays.clear()
             if self._whole is not None:
-                if self._work <= SHORT_WORK:
-                    return self._at_once(*self._whole, given)
                 unit, reads = self._whole
                 results, flags = unit([given[index] for index in reads])
                 given.clear()
@@ -195,19 +195,27 @@ class Traced:
     @property
     def is_one_turn(self) -> bool:
         """Whether all runs take one turn."""
-        return self._whole is not None and self._work <= SHORT_WORK
+        is_one = self._whole is not None or self._derived is not None
+        return is_one and self._work <= SHORT_WORK
 
     def at_once(self, arrays: list[mx.array]) -> list[mx.array]:
         """Compute the results of a run that takes one turn, as :meth:`steps` does."""
-        given = self._form.written(arrays)
+        if self._whole is not None:
+            unit, reads = self._whole
+            written = self._form.written(arrays)
+            given = [written[index] for index in reads]
+            written.clear()
+        else:
+            assert self._derived is not None
+            unit, given = self._derived, list(arrays)
         arrays.clear()
-        assert self._whole is not None
-        return self._at_once(*self._whole, given)
-
-    def _at_once(self, unit: Unit, reads: list[int], given: list[mx.array]) -> list[mx.array]:
-        results, flags = unit([given[index] for index in reads])
-        given.clear()
-        mx.eval(results, flags)
+        computed = unit.at_once(given)
+        if computed is None:
+            with explained(self._form.steps):
+                computed = unit(given)
+            given.clear()
+            mx.eval(*computed)
+        results, flags = computed
         if flags:
             flagging.raise_first(zip(unit.notes, flags, strict=True))
         return results

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -18,6 +19,9 @@
 #endif
 
 enum { MAX_THREADS = 256 };
+
+/* Bytes that the system always maps for a process without limits. */
+static const size_t SURE = (size_t)64 << 20;
 
 /* All threads must exist at the same time. */
 typedef struct gathering {
@@ -50,7 +54,29 @@ bool cow_resources_threads(int count) {
   return started == wanted;
 }
 
+/* Whether all processes together get no more than there is (Linux, vm.overcommit_memory 2). */
+static bool is_strict;
+
+static void read_strictness(void) {
+  int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+  char mode = 0;
+  if (file < 0) return;
+  is_strict = read(file, &mode, 1) == 1 && mode == '2';
+  close(file);
+}
+
+/* Without limits the system maps a few bytes also where there is no memory for them: to ask for
+ * them takes microseconds, and says nothing. */
+static bool is_limited(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, read_strictness);
+  struct rlimit all, data;
+  return is_strict || getrlimit(RLIMIT_AS, &all) != 0 || all.rlim_cur != RLIM_INFINITY ||
+         getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur != RLIM_INFINITY;
+}
+
 bool cow_resources_memory(size_t size) {
+  if (size <= SURE && !is_limited()) return true;
   void* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
   munmap(memory, size);

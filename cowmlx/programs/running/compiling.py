@@ -51,13 +51,28 @@ class Unit:
             results = self._recording.replay(arrays)
         else:
             results = self._compiled(*arrays)
-        count = len(results) - len(self._notes)
-        return results[:count], results[count:]
+        return self._split(results)
+
+    def at_once(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], list[mx.array]] | None:
+        """Return results and flags that this thread has computed, without a stream's.
+
+        Args:
+            arrays: as for a call.
+
+        Returns:
+            None if streams have to compute them.
+        """
+        results = None if self._recording is None else self._recording.compute(arrays)
+        return None if results is None else self._split(results)
 
     @property
     def notes(self) -> tuple[Note, ...]:
         """The checks of the last call's flags."""
         return self._notes
+
+    def _split(self, results: list[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
+        count = len(results) - len(self._notes)
+        return results[:count], results[count:]
 
     def _trace(self, *arrays: mx.array) -> list[mx.array]:
         results, flags = self._function(arrays)

@@ -87,7 +87,7 @@ class Adam : public Operations {
       job.column_stride = gradient.strides(1);
       job.spare = temporary<float>(encoder, job.workers * LINE * job.columns);
     }
-    encoder.dispatch(job);
+    dispatch(encoder, job);
   }
 
   const char* name() const override { return "CowmlxAdam"; }

@@ -40,7 +40,7 @@ Strided strided(mx::cpu::CommandEncoder& encoder, const mx::array& x) {
   if (x.shape(3) < 2 || x.strides(3) == 1) return found;
   const int64_t heads = x.shape(1), length = x.shape(2), dims = x.shape(3);
   auto* copy = temporary<char>(encoder, static_cast<int64_t>(x.nbytes()));
-  encoder.dispatch([=, rows = x.shape(0), step = x.strides(3)] {
+  dispatch(encoder, [=, rows = x.shape(0), step = x.strides(3)] {
     char* to = copy;
     for (int64_t r = 0; r < rows; r++)
       for (int64_t h = 0; h < heads; h++)
@@ -202,7 +202,7 @@ class AttentionOperation : public WithGradient {
     job.room = static_cast<int64_t>(job.table->attention_size(job.key_dim, job.value_dim)) +
                range * (job.key_dim + job.value_dim);
     job.scratch = temporary<float>(encoder, job.room * job.workers);
-    encoder.dispatch(job);
+    dispatch(encoder, job);
   }
 
   const char* name() const override { return "CowmlxAttention"; }

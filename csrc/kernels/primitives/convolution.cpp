@@ -34,7 +34,7 @@ class Convolution : public WithGradient, public Extensible {
       job.laid = temporary<float>(encoder, count * cut.tile * shape_.columns());
     }
     job.y = out.data<float>();
-    encoder.dispatch(std::move(job));
+    dispatch(encoder, std::move(job));
   }
 
   const char* name() const override { return "CowmlxConvolution"; }

@@ -190,7 +190,7 @@ class Elementwise : public Operations, public Several {
     job.chunk = std::max<int64_t>(CHUNK_WORK / count, BLOCK) / BLOCK * BLOCK;
     job.scratch =
         temporary<float>(encoder, job.workers * (plan_->count + int64_t{plan_->inputs}) * BLOCK);
-    encoder.dispatch(std::move(job));
+    dispatch(encoder, std::move(job));
   }
 
   const char* name() const override { return "CowmlxElementwise"; }
@@ -233,8 +233,8 @@ struct Group {
 class Fusion {
  public:
   Fusion(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-         const std::vector<uint32_t>& results)
-      : arrays_(arrays), steps_(steps) {
+         const std::vector<uint32_t>& results, bool alone)
+      : arrays_(arrays), steps_(steps), alone_(alone) {
     for (const Recorded& step : steps) {
       for (const uint32_t place : step.inputs) users_[place]++;
       for (const uint32_t place : step.outputs) makers_[place] = &step;
@@ -320,7 +320,7 @@ class Fusion {
     const Group group = std::move(which->second);
     groups_.erase(which);
     for (const Recorded& step : group.steps) open_.erase(step.outputs[0]);
-    if (group.steps.size() == 1) {
+    if (group.steps.size() == 1 && !alone_) {
       written_.push_back(group.steps[0]);
       return;
     }
@@ -348,6 +348,7 @@ class Fusion {
 
   const std::vector<mx::array>& arrays_;
   const std::vector<Recorded>& steps_;
+  const bool alone_; /* steps of which no other follows are fused, too */
   std::unordered_map<uint32_t, int> users_;
   std::unordered_map<uint32_t, const Recorded*> makers_;
   std::unordered_map<uint32_t, Key> open_; /* groups of places */
@@ -358,8 +359,8 @@ class Fusion {
 }  // namespace
 
 void fuse(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-          const std::vector<uint32_t>& results) {
-  std::vector<Recorded> fused = Fusion(steps, arrays, results).fused();
+          const std::vector<uint32_t>& results, bool alone) {
+  std::vector<Recorded> fused = Fusion(steps, arrays, results, alone).fused();
   steps = std::move(fused);
 }
 

@@ -108,7 +108,7 @@ class EncoderStep : public Operation {
     encoding.angles = turns_ ? &work->angles : nullptr;
     encoding.workers = threads();
     work->scratch = shared_scratch(stream(), scratch_size(held_->layers, encoding));
-    encoder.dispatch([work] { work->run(); });
+    dispatch(encoder, [work] { work->run(); });
   }
 
   const char* name() const override { return "CowmlxEncoder"; }

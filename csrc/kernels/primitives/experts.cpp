@@ -160,7 +160,8 @@ class ExpertsOperation : public Operation {
     const int slots = std::min(SLOTS, most), tile = std::min(rows, SMALL_ROWS);
     const auto size = static_cast<int64_t>(used.prepare_size(experts.of(0), tile, rounded_));
     const int64_t part = (size + 63) / 64 * 64, held = int64_t{slots} * SMALL_ROWS;
-    encoder.dispatch(
+    dispatch(
+        encoder,
         Job{&used, experts, Activations(inputs[0]), inputs[1].data<int32_t>(), rounded_, rows,
             temporary<int32_t>(encoder, rows), temporary<int32_t>(encoder, experts_ + 1),
             temporary<Segment>(encoder, most), temporary<float>(encoder, held * layout_.columns),

@@ -105,7 +105,7 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   work->scratch = reinterpret_cast<char*>(begin);
   takeover.finish();
   work->memory = takeover.memory();
-  encoder.dispatch([work] { work->run(); });
+  dispatch(encoder, [work] { work->run(); });
 }
 
 namespace {

@@ -108,13 +108,13 @@ class Mlstm : public Operations {
     const int64_t heads = int64_t{q.shape(0)} * q.shape(1);
     if (heads == 0) return;
     auto* factors = temporary<float>(encoder, heads * 3 * q.shape(2));
-    encoder.dispatch(Job{&table(), q.data<float>(), inputs[1].data<float>(), v.data<float>(),
-                         inputs[3].data<float>(), inputs[4].data<float>(),
-                         in_place ? nullptr : inputs[5].data<float>(), inputs[6].data<float>(),
-                         inputs[7].data<float>(), outputs[0].data<float>(),
-                         outputs[1].data<float>(), outputs[2].data<float>(),
-                         outputs[3].data<float>(), heads, q.shape(2), q.shape(3), v.shape(3), eps_,
-                         factors});
+    dispatch(encoder,
+             Job{&table(), q.data<float>(), inputs[1].data<float>(), v.data<float>(),
+                 inputs[3].data<float>(), inputs[4].data<float>(),
+                 in_place ? nullptr : inputs[5].data<float>(), inputs[6].data<float>(),
+                 inputs[7].data<float>(), outputs[0].data<float>(), outputs[1].data<float>(),
+                 outputs[2].data<float>(), outputs[3].data<float>(), heads, q.shape(2), q.shape(3),
+                 v.shape(3), eps_, factors});
   }
 
   const char* name() const override { return "CowmlxMlstm"; }

@@ -51,6 +51,28 @@ inline mx::cpu::CommandEncoder& prepare(mx::Stream stream, const Arrays& inputs,
  * follow: so many bytes behind it. 0 if this mlx has another way. */
 size_t front();
 
+/* While one lives, the tasks of the operations that its thread evaluates run there, at once, and
+ * not on the thread of a stream. Their inputs are available. */
+class Here {
+ public:
+  Here();
+  ~Here();
+  Here(const Here&) = delete;
+  Here& operator=(const Here&) = delete;
+
+  static bool is_set();
+};
+
+/* Let an operation's task run: all operations of this library do so here. */
+template <class Task>
+void dispatch(mx::cpu::CommandEncoder& encoder, Task&& task) {
+  if (Here::is_set()) {
+    task();
+  } else {
+    encoder.dispatch(std::forward<Task>(task));
+  }
+}
+
 /* Memory, not initialized, until the operation that is being dispatched is done. */
 template <class T>
 T* temporary(mx::cpu::CommandEncoder& encoder, int64_t count) {

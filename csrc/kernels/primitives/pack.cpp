@@ -187,16 +187,16 @@ class Pack : public Operation {
     auto& encoder = mx::cpu::get_command_encoder(stream());
     encoder.set_input_array(inputs[0]);
     encoder.set_output_array(out);
-    encoder.dispatch([from = inputs[0].data<void>(), to = out.data<void>(),
-                      rows = inputs[0].shape(0), words = inputs[0].shape(1),
-                      size = inputs[0].itemsize()] {
-      const size_t bytes = static_cast<size_t>(LANES) * static_cast<size_t>(words) * size;
-      parallel(blocks_of(rows), [&](int block) {
-        const size_t at = static_cast<size_t>(block) * bytes;
-        pack_rows(static_cast<const char*>(from) + at, static_cast<char*>(to) + at,
-                  std::min(LANES, rows - block * LANES), words, size);
-      });
-    });
+    dispatch(encoder,
+             [from = inputs[0].data<void>(), to = out.data<void>(), rows = inputs[0].shape(0),
+              words = inputs[0].shape(1), size = inputs[0].itemsize()] {
+               const size_t bytes = static_cast<size_t>(LANES) * static_cast<size_t>(words) * size;
+               parallel(blocks_of(rows), [&](int block) {
+                 const size_t at = static_cast<size_t>(block) * bytes;
+                 pack_rows(static_cast<const char*>(from) + at, static_cast<char*>(to) + at,
+                           std::min(LANES, rows - block * LANES), words, size);
+               });
+             });
   }
 
   const char* name() const override { return "CowmlxPack"; }

@@ -115,7 +115,7 @@ class Product : public Operation {
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    encoder.dispatch(job_of(inputs[0], layout_.matrix(inputs, 1), rounded_, out, encoder));
+    dispatch(encoder, job_of(inputs[0], layout_.matrix(inputs, 1), rounded_, out, encoder));
   }
 
   const char* name() const override { return "CowmlxProduct"; }
@@ -216,7 +216,7 @@ class Dense : public Operation, public Extensible {
                         Scalar::Float32, bias};
     Job job = job_of(inputs[0], matrix, false, out, encoder);
     job.positive = positive_;
-    encoder.dispatch(DenseJob{job, held, {copies[0], copies[1]}, from, turned});
+    dispatch(encoder, DenseJob{job, held, {copies[0], copies[1]}, from, turned});
   }
 
   const char* name() const override { return "CowmlxDense"; }
@@ -283,8 +283,8 @@ class Take : public Operation {
     const Scalar type = scalar_of(out, "out");
     const int64_t spare = (count + TAKE_CHUNK - 1) / TAKE_CHUNK * layout_.columns;
     auto* values = type == Scalar::Float32 ? nullptr : temporary<float>(encoder, spare);
-    encoder.dispatch(TakeJob{layout_.matrix(inputs, 1), inputs[0].data<int32_t>(), count, values,
-                             out.data<void>(), type});
+    dispatch(encoder, TakeJob{layout_.matrix(inputs, 1), inputs[0].data<int32_t>(), count, values,
+                              out.data<void>(), type});
   }
 
   const char* name() const override { return "CowmlxTake"; }

@@ -4,6 +4,8 @@
  * mlx's own compile does that too. But on a CPU it first runs "g++ --version" through a shell, and
  * keeps nothing where that fails; its mode is the whole process's; and it goes through the graph
  * recursively. */
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "mlx/device.h"
@@ -12,6 +14,19 @@
 
 namespace cowmlx {
 namespace {
+
+/* Bytes that steps make at most where the caller computes them: with more, what it takes to wake
+ * other threads is little, and operations should have the memory of those before them. */
+constexpr size_t MOST_BYTES_HERE = 1 << 20;
+
+/* Operations of mlx whose results lie in the memory of their inputs, unless that has gaps. */
+constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguous", "ExpandDims",
+                                                   "Flatten",   "Reshape",    "Slice",
+                                                   "Squeeze",   "Transpose",  "Unflatten"};
+
+bool is_view(const mx::Primitive& primitive) {
+  return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
+}
 
 class Recording {
  public:
@@ -36,10 +51,7 @@ class Recording {
     if (steady && stream_.device == mx::Device::cpu) take_products();
     merge();
     remove_unread();
-    if (stream_.device == mx::Device::cpu) {
-      fuse(steps_, seen_, results_);
-      remove_unread(); /* what is broadcast */
-    }
+    if (stream_.device == mx::Device::cpu) fuse_steps();
     places_.clear();
     seen_.clear();
   }
@@ -54,13 +66,9 @@ class Recording {
 
   std::vector<mx::array> replay(const std::vector<mx::array>& inputs) const {
     if (!fits(inputs)) refuse("recorded for other shapes, dtypes or stream");
-    std::vector<std::optional<mx::array>> arrays(count_);
-    for (size_t i = 0; i < inputs.size(); i++) arrays[i] = inputs[i];
-    for (const auto& [place, value] : kept_) arrays[place] = value;
+    Places arrays = known(inputs);
     for (const auto& step : steps_) {
-      std::vector<mx::array> given;
-      given.reserve(step.inputs.size());
-      for (const uint32_t place : step.inputs) given.push_back(*arrays[place]);
+      std::vector<mx::array> given = inputs_of(step, arrays);
       if (step.outputs.size() == 1) {
         arrays[step.outputs[0]].emplace(step.shapes[0], step.dtypes[0], step.primitive,
                                         std::move(given));
@@ -69,15 +77,84 @@ class Recording {
       const auto made = mx::array::make_arrays(step.shapes, step.dtypes, step.primitive, given);
       for (size_t i = 0; i < made.size(); i++) arrays[step.outputs[i]] = made[i];
     }
-    std::vector<mx::array> results;
-    results.reserve(results_.size());
-    for (const uint32_t place : results_) results.push_back(*arrays[place]);
-    return results;
+    return results(arrays);
+  }
+
+  /* The same, computed by the caller's thread; nothing if streams have to compute, or if it was
+   * recorded for others. */
+  std::optional<std::vector<mx::array>> compute(const std::vector<mx::array>& inputs) const {
+    if (!is_short_ || !fits(inputs)) return std::nullopt;
+    Places arrays = known(inputs);
+    for (const std::optional<mx::array>& array : arrays)
+      if (array && !array->is_available()) return std::nullopt;
+    const Here here;
+    for (const Recorded& step : steps_) {
+      std::vector<mx::array> read = inputs_of(step, arrays), made;
+      for (size_t i = 0; i < step.outputs.size(); i++)
+        made.emplace_back(step.shapes[i], step.dtypes[i], step.primitive, std::vector<mx::array>{});
+      const mx::Stream stream = step.primitive->stream();
+      step.primitive->eval_cpu(read, made);
+      if (is_view(*step.primitive) && made[0].data_shared_ptr() != read[0].data_shared_ptr())
+        mx::synchronize(stream); /* which copies */
+      mx::cpu::get_command_encoder(stream).temporaries().clear();
+      for (size_t i = 0; i < made.size(); i++) {
+        made[i].detach();
+        made[i].set_status(mx::array::Status::available);
+        arrays[step.outputs[i]] = std::move(made[i]);
+      }
+    }
+    return results(arrays);
   }
 
   size_t steps() const { return steps_.size(); }
 
  private:
+  using Places = std::vector<std::optional<mx::array>>;
+
+  Places known(const std::vector<mx::array>& inputs) const {
+    Places arrays(count_);
+    for (size_t i = 0; i < inputs.size(); i++) arrays[i] = inputs[i];
+    for (const auto& [place, value] : kept_) arrays[place] = value;
+    return arrays;
+  }
+
+  static std::vector<mx::array> inputs_of(const Recorded& step, const Places& arrays) {
+    std::vector<mx::array> given;
+    given.reserve(step.inputs.size());
+    for (const uint32_t place : step.inputs) given.push_back(*arrays[place]);
+    return given;
+  }
+
+  std::vector<mx::array> results(const Places& arrays) const {
+    std::vector<mx::array> found;
+    found.reserve(results_.size());
+    for (const uint32_t place : results_) found.push_back(*arrays[place]);
+    return found;
+  }
+
+  /* Fuse elementwise steps: also those that stand alone, if the caller can compute all then. */
+  void fuse_steps() {
+    const std::vector<Recorded> before = steps_;
+    fuse(steps_, seen_, results_, true);
+    remove_unread(); /* what is broadcast */
+    is_short_ = can_be_here();
+    if (is_short_) return;
+    steps_ = before;
+    fuse(steps_, seen_, results_, false);
+    remove_unread();
+  }
+
+  bool can_be_here() const {
+    size_t bytes = 0;
+    for (const Recorded& step : steps_) {
+      const mx::Primitive& does = *step.primitive;
+      if (is_view(does)) continue;
+      if (!std::string_view(does.name()).starts_with("Cowmlx")) return false;
+      for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
+    }
+    return bytes <= MOST_BYTES_HERE;
+  }
+
   uint32_t place_of(const mx::array& array) {
     const auto [found, added] = places_.try_emplace(array.id(), count_);
     if (added) {
@@ -245,6 +322,7 @@ class Recording {
   std::vector<std::pair<uint32_t, mx::array>> kept_;
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
+  bool is_short_ = false; /* the caller may compute it */
   /* While it is being recorded. */
   std::unordered_map<uintptr_t, uint32_t> places_;
   std::vector<mx::array> seen_;
@@ -269,6 +347,11 @@ Args:
       .def("replay", &Recording::replay, "inputs"_a,
            "The function's results, lazily.\n\n"
            "Raises:\n    ValueError: it was recorded for others.")
+      .def("compute", &Recording::compute, "inputs"_a, nb::call_guard<nb::gil_scoped_release>(),
+           R"(The function's results, computed by the caller's thread.
+
+None if streams have to compute: operations of mlx's own, long ones, inputs that are not computed or
+of other shapes or dtypes.)")
       .def("steps", &Recording::steps, "How many operations it has.");
 }
 

@@ -32,8 +32,9 @@ class Several {
 };
 
 /* Fuse elementwise steps of float32 that follow each other: one operation reads and writes memory
- * once. `arrays`: those of all places; `results`: the places that the recording returns. */
+ * once. `arrays`: those of all places; `results`: the places that the recording returns.
+ * `alone`: also steps of which no other follows. */
 void fuse(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-          const std::vector<uint32_t>& results);
+          const std::vector<uint32_t>& results, bool alone);
 
 }  // namespace cowmlx

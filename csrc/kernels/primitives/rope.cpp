@@ -16,9 +16,9 @@ class Angles : public Operation {
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    encoder.dispatch([rows = out.shape(0), length = out.shape(1), half = out.shape(3),
-                      scale = scale_, offsets = inputs[0].data<int32_t>(),
-                      frequencies = inputs[1].data<float>(), to = out.data<float>()]() mutable {
+    dispatch(encoder, [rows = out.shape(0), length = out.shape(1), half = out.shape(3),
+                       scale = scale_, offsets = inputs[0].data<int32_t>(),
+                       frequencies = inputs[1].data<float>(), to = out.data<float>()]() mutable {
       for (int row = 0; row < rows; row++)
         for (int t = 0; t < length; t++, to += 2 * int64_t{half}) {
           const float position = static_cast<float>(int64_t{offsets[row]} + t) * scale;
@@ -83,9 +83,9 @@ class Rotate : public Operation {
     float* spare = type == Scalar::Float32
                        ? nullptr
                        : temporary<float>(encoder, int64_t{workers} * x.shape(-1));
-    encoder.dispatch(Job{Activations(x), angles.data<float>(), heads, length, 2 * angles.shape(3),
-                         angles.shape(0) > 1, traditional_, spare, workers, out.data<void>(),
-                         type});
+    dispatch(encoder,
+             Job{Activations(x), angles.data<float>(), heads, length, 2 * angles.shape(3),
+                 angles.shape(0) > 1, traditional_, spare, workers, out.data<void>(), type});
   }
 
   /* A rotation's gradient is the rotation back; angles have none. */

@@ -120,8 +120,8 @@ class RowOperation : public WithGradient {
     const float* second = vector(settings_.has_second);
     const int workers = threads();
     auto* spare = temporary<float>(encoder, int64_t{workers} * 3 * x.columns());
-    encoder.dispatch(Job{settings_, x, std::move(other), first, second, spare, workers,
-                         out.data<void>(), scalar_of(out, "out")});
+    dispatch(encoder, Job{settings_, x, std::move(other), first, second, spare, workers,
+                          out.data<void>(), scalar_of(out, "out")});
   }
 
   const char* name() const override { return settings_.name(); }

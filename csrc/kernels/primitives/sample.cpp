@@ -84,9 +84,9 @@ class Sample : public Operations {
       masks.push_back(each.mask < 0 ? nullptr
                                     : inputs[static_cast<size_t>(each.mask)].data<bool>());
     const int workers = std::min(threads(), static_cast<int>(asked_->size()));
-    encoder.dispatch(Job{asked_, logits, has_last_ ? inputs[1].data<uint32_t>() : nullptr,
-                         std::move(masks), temporary<char>(encoder, PARTS * part * workers), part,
-                         workers, outputs[0].data<uint32_t>(), outputs[1].data<float>()});
+    dispatch(encoder, Job{asked_, logits, has_last_ ? inputs[1].data<uint32_t>() : nullptr,
+                          std::move(masks), temporary<char>(encoder, PARTS * part * workers), part,
+                          workers, outputs[0].data<uint32_t>(), outputs[1].data<float>()});
   }
 
   const char* name() const override { return "CowmlxSample"; }

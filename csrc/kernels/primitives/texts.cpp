@@ -108,8 +108,8 @@ class EmbedStep : public Operation {
     auto* spare = temporary<float>(encoder, int64_t{workers} * width);
     float* rows = out.data<float>();
     /* Its own copies: the operation may be gone when the task begins. */
-    encoder.dispatch([held = held_, tokens = tokens_, kinds = kinds_, places = places_, spare, rows,
-                      width, workers] {
+    dispatch(encoder, [held = held_, tokens = tokens_, kinds = kinds_, places = places_, spare,
+                       rows, width, workers] {
       const Table& used = table();
       const int count = static_cast<int>(tokens.size()),
                 tasks = (count + SMALL_ROWS - 1) / SMALL_ROWS;
@@ -210,24 +210,24 @@ class PoolStep : public Operation {
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
-    encoder.dispatch([kind = kind_, skipped = skipped_, normalized = normalized_, parts = parts_,
-                      x = inputs[0].data<float>(), n = inputs[0].shape(1),
-                      rows = out.data<float>()] {
-      const Table& used = table();
-      const int count = static_cast<int>(parts.size());
-      share(count, count, [&](int text, int) {
-        auto [start, length] = parts[text];
-        int before = 0;
-        if (skipped < length && kind != Pooling::Cls) {
-          before = skipped;
-          start += before;
-          length -= before;
-        }
-        float* own = rows + int64_t{text} * n;
-        pool(used, kind, x + int64_t{start} * n, before, length, n, own);
-        if (normalized) normalize(n, own);
-      });
-    });
+    dispatch(encoder,
+             [kind = kind_, skipped = skipped_, normalized = normalized_, parts = parts_,
+              x = inputs[0].data<float>(), n = inputs[0].shape(1), rows = out.data<float>()] {
+               const Table& used = table();
+               const int count = static_cast<int>(parts.size());
+               share(count, count, [&](int text, int) {
+                 auto [start, length] = parts[text];
+                 int before = 0;
+                 if (skipped < length && kind != Pooling::Cls) {
+                   before = skipped;
+                   start += before;
+                   length -= before;
+                 }
+                 float* own = rows + int64_t{text} * n;
+                 pool(used, kind, x + int64_t{start} * n, before, length, n, own);
+                 if (normalized) normalize(n, own);
+               });
+             });
   }
 
   const char* name() const override { return "CowmlxPool"; }

@@ -1,0 +1,174 @@
+"""Short runs, which the engine computes without waiting for another thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from support.callbacks import StatusError
+from support.programs import graph, node, value
+from support.signatures import EHANDLE, EINVAL
+
+X, W, B = value("x", ["rows", 6]), value("w", [6, 6]), value("b", [6])
+MLP = [
+    node("z", "matmul", "x", "w"),
+    node("s", "add", "z", "b"),
+    node("r", "relu", "s"),
+    node("y", "matmul", "r", "w"),
+]
+NETWORKS: dict[str, list[dict[str, Any]]] = {
+    "one operation": [node("y", "add", "x", "b")],
+    "chain": [node("e", "exp", "x"), node("f", "sin", "e"), node("y", "multiply", "f", "b")],
+    "mlp": MLP,
+    "views": [
+        node("d", "multiply", "x", "x"),
+        node("t", "transpose", "d"),
+        node("r", "reshape", "t", shape=[-1, 6]),
+        node("y", "add", "r", "b"),
+    ],
+    "softmax": [*MLP[:-1], node("y", "softmax", "r", axis=[-1])],
+    "other operations": [node("c", "cumsum", "x", axis=0), node("y", "subtract", "c", "b")],
+}
+
+
+def program_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    return graph([X, W, B], [*nodes, node("total", "sum", "y")], ["y", "total"])
+
+
+def short(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    return graph([X, W, B], nodes, ["y"])
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def given(rows: int = 3, seed: int = 0) -> list[np.ndarray]:
+    return [numbers(rows, 6, seed=seed), numbers(6, 6, seed=seed + 1), numbers(6, seed=seed + 2)]
+
+
+def plainly(name: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The result by numpy."""
+    relu = np.maximum(x @ w + b, 0)
+    weights = np.exp(relu - relu.max(-1, keepdims=True))
+    return {
+        "one operation": x + b,
+        "chain": np.sin(np.exp(x)) * b,
+        "mlp": relu @ w,
+        "views": (x * x).T.reshape(-1, 6) + b,
+        "softmax": weights / weights.sum(-1, keepdims=True),
+        "other operations": np.cumsum(x, axis=0) - b,
+    }[name]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_run_is_right_whoever_gives_its_inputs(programs, arrays, name):
+    """In host memory and as arrays, first and later, waited for and submitted."""
+    program = programs.create(short(NETWORKS[name]))
+    for rows in (3, 3, 3, 1, 3, 3):
+        host = given(rows, seed=rows)
+        wanted = plainly(name, *host)
+        out = np.zeros((rows, 6), np.float32)
+        programs.run(program, host, [out])
+        assert out == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+        handles = [arrays.create(one) for one in host]
+        found = [programs.run(program, handles, 1, submit=submit)[0] for submit in (False, True)]
+        for handle in found:
+            arrays.wait(handle)
+            assert arrays.read(handle).tobytes() == out.tobytes()
+        for handle in (*handles, *found):
+            arrays.free(handle)
+    programs.free(program)
+
+
+@pytest.mark.parametrize("name", ["chain", "mlp", "softmax"])
+def test_gradients_and_rows_are_the_same_each_time(programs, name):
+    program = programs.create(program_of(NETWORKS[name]))
+    gradient = programs.derive(program, gradient={"of": "total", "with_respect_to": ["x", "b"]})
+    batched = programs.derive(program, vectorize={"x": 0}, dimension="batch")
+    host = given()
+    stacked = [np.stack([host[0], host[0][::-1]]), *host[1:]]
+    seen = set()
+    for _ in range(4):
+        found = [np.zeros((3, 6), np.float32), np.zeros(6, np.float32)]
+        programs.run(gradient, host, found)
+        both = np.zeros((2, 3, 6), np.float32)
+        totals = np.zeros(2, np.float32)
+        programs.run(batched, stacked, [both, totals])
+        assert both[0] == pytest.approx(plainly(name, *host), rel=1e-4, abs=1e-5)
+        assert both[1] == pytest.approx(both[0][::-1], rel=1e-5, abs=1e-6)
+        seen.add(b"".join(one.tobytes() for one in (*found, both, totals)))
+    assert len(seen) == 1
+    for each in (program, gradient, batched):
+        programs.free(each)
+
+
+def test_a_number_that_is_not_finite_is_found_in_each_run(programs):
+    program = programs.create(short(NETWORKS["chain"]))
+    fine, wrong = given(), given()
+    wrong[0][1, 2] = 1000
+    out = np.zeros((3, 6), np.float32)
+    for _ in range(3):
+        programs.run(program, fine, [out], check_finite=True)
+        with pytest.raises(StatusError) as error:
+            programs.run(program, wrong, [out], check_finite=True)
+        assert (error.value.status, error.value.details["node"]) == (EINVAL, "e")
+        programs.run(program, wrong, [out])
+        assert np.isnan(out[1, 2])
+    programs.free(program)
+
+
+def test_arrays_above_the_bound_are_computed_as_before(programs):
+    program = programs.create(short(NETWORKS["chain"]))
+    host = given(rows=100_000)
+    out = np.zeros((100_000, 6), np.float32)
+    for _ in range(3):
+        programs.run(program, host, [out])
+        np.testing.assert_allclose(out, plainly("chain", *host), rtol=1e-4, atol=1e-5)
+    programs.free(program)
+
+
+def test_a_cancel_ends_no_later_run_and_a_free_all(programs):
+    program = programs.create(short(MLP))
+    host, out = given(), np.zeros((3, 6), np.float32)
+    for _ in range(3):
+        assert programs.cancel(program) == 0
+        programs.run(program, host, [out])
+        assert out == pytest.approx(plainly("mlp", *host), rel=1e-4, abs=1e-5)
+    programs.free(program)
+    with pytest.raises(StatusError) as error:
+        programs.run(program, host, [out])
+    assert error.value.status == EHANDLE
+
+
+def test_threads_have_their_own_results(programs, lib, calf):
+    """While a context generates, whose kernels have the same threads."""
+    program = programs.create(short(MLP))
+    failures: list[np.ndarray] = []
+    barrier = threading.Barrier(5)
+
+    def compute(number: int) -> None:
+        host, out = given(number + 1, seed=number), np.zeros((number + 1, 6), np.float32)
+        wanted = plainly("mlp", *host)
+        barrier.wait()
+        for _ in range(60):
+            programs.run(program, host, [out])
+            if not np.allclose(out, wanted, rtol=1e-4, atol=1e-5):
+                failures.append(out.copy())
+            out[:] = 0
+
+    threads = [threading.Thread(target=compute, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    context = lib.context(calf)
+    barrier.wait()
+    first = lib.generate(context, [1, 2, 3], max_tokens=16).text
+    for thread in threads:
+        thread.join()
+    lib.reset(context)
+    assert lib.generate(context, [1, 2, 3], max_tokens=16).text == first
+    lib.free(context)
+    assert failures == []
+    programs.free(program)

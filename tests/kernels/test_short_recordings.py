@@ -1,0 +1,120 @@
+"""Recordings that the caller's thread computes, without a stream's."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import pytest
+from support.programs import bits
+
+from cowmlx.accelerate import kernels
+
+Recording = kernels.module().Recording
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu():
+    with mx.stream(mx.cpu):
+        yield
+
+
+def convolved(x, weight):
+    axes = {"stride": [1], "padding": [(1, 1)], "kernel_dilation": [1], "input_dilation": [1]}
+    return kernels.module().convolution(x, weight, **axes)
+
+
+def alone(x, weight, window):
+    return [x + 1]
+
+
+def mlp(x, weight, window):
+    z = mx.maximum(x @ weight + weight[:1], 0)
+    return [mx.tanh(z @ weight.T), z]
+
+
+def pictures(x, weight, window):
+    return [mx.maximum(convolved(x, window) * 2, 0)]
+
+
+def rows(x, weight, window):
+    return [kernels.module().softmax(x) - x]
+
+
+def views(x, weight, window):
+    turned = mx.swapaxes(x * 2, 1, 2)
+    return [mx.exp(turned.reshape(-1)), turned, mx.contiguous(turned) + 1, x[:, ::2] - 1, weight]
+
+
+def several(x, weight, window):
+    z = mx.sin(x) * x
+    return [z, z, mx.sqrt(mx.abs(z)), x]
+
+
+def none(x, weight, window):
+    return [weight, x]
+
+
+def given(seed=0):
+    shapes = (2, 7, 5), (5, 5), (4, 3, 5)
+    found = [mx.random.normal(shape, key=mx.random.key(seed)) for shape in shapes]
+    mx.eval(found)
+    return found
+
+
+@pytest.mark.parametrize("function", [alone, mlp, pictures, rows, views, several, none])
+def test_the_caller_computes_the_same_bits(function):
+    recording = Recording(lambda *arrays: function(*arrays), given(), True)
+    for seed in (0, 0, 0, 1, 2, 2, 2):
+        arrays = given(seed)
+        found = recording.compute(arrays)
+        assert kernels.module().available(found)
+        wanted = recording.replay(arrays)
+        assert [bits(one) for one in found] == [bits(one) for one in wanted]
+
+
+def test_an_operation_that_stands_alone_has_the_bits_of_mlx():
+    odd = mx.array([mx.nan, mx.inf, -mx.inf, 0.0, -0.0, 1e-42, 3e38, 1.5])
+    other = odd[::-1]
+    mx.eval(odd, other)
+    for op in (mx.add, mx.divide, mx.maximum, mx.power, mx.logaddexp, mx.arctan2):
+        recording = Recording(lambda x, y, op=op: [op(x, y)], [odd, odd])
+        (found,) = recording.compute([odd, other])
+        wanted = op(odd, other)
+        found, wanted = (mx.where(mx.isnan(one), mx.nan, one) for one in (found, wanted))
+        assert bits(found) == bits(wanted), op
+
+
+@pytest.mark.parametrize(
+    ("function", "side"),
+    [
+        (lambda x, weight: [mx.sort(x * 2 + 1)], 5),  # one of mlx's own
+        (lambda x, weight: [x * 2 + 1], 1 << 17),  # long
+    ],
+)
+def test_streams_compute_other_recordings(function, side):
+    arrays = [mx.ones((2, 7, side)), mx.ones(3)]
+    mx.eval(arrays)
+    recording = Recording(function, arrays)
+    assert recording.compute(arrays) is None
+    (found,) = recording.replay(arrays)
+    assert bool(mx.all(found == 3))
+
+
+def test_streams_compute_what_is_recorded_of_lazy_or_other_arrays():
+    x, weight, _ = given()
+    recording = Recording(lambda x, weight: [x * 2 + 1], [x, weight])
+    for other in ([x + 1, weight], [x[:1], weight], [x], [x.astype(mx.float16), weight]):
+        assert recording.compute(other) is None
+    with mx.stream(mx.new_stream(mx.cpu)):
+        assert recording.compute([x, weight]) is None
+    assert recording.compute([x, weight]) is not None
+
+
+def test_a_task_that_a_stream_has_still_to_run_does_not_disturb():
+    x, *_ = given()
+    recording = Recording(lambda x: [mx.exp(x) * 2, x], [x])
+    for _ in range(20):
+        lazy = mx.exp(x) * 2
+        mx.async_eval(lazy)
+        (found, same) = recording.compute([x])
+        assert bits(found) == bits(lazy)
+        assert bits(same) == bits(x)
