@@ -110,6 +110,17 @@ class StreamPool:
         for stream in streams:
             clear_error(stream)
 
+    def settle(self) -> None:
+        """Drop what failed computations have left on streams that have no owner.
+
+        The buffers of an operation that could not be started stay until the next one there.
+        """
+        for pooled in self._all:
+            if pooled.is_free and not pooled.is_settled:
+                clear_error(pooled.stream)
+                mx.eval(mx.add(mx.array(0), mx.array(0), stream=pooled.stream))
+                pooled.is_settled = True
+
     def give_back(self, stream: mx.Stream, settled: bool = False) -> None:
         """Take a stream back; its computations finish before later ones.
 

@@ -88,6 +88,7 @@ class Models:
         for prefixes in self._prefixes.values():
             prefixes.clear()
         rope.forget()
+        self._runtime.streams.settle()
         self._runtime.arrays.trim()
         if self._runtime.own_python:
             gc.collect()  # cycles of objects may hold arrays

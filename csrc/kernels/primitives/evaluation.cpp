@@ -117,6 +117,9 @@ class Evaluation {
     for (const mx::Stream& stream : streams_) {
       try {
         mx::synchronize(stream);
+        /* an operation that could not be started leaves its buffers there until the next one */
+        if (stream.device == mx::Device::cpu)
+          mx::cpu::get_command_encoder(stream).temporaries().clear();
       } catch (const std::exception&) {
         is_late_ = true;
       }

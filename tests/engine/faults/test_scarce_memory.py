@@ -155,3 +155,15 @@ def test_lists_of_numbers_that_cannot_grow(folder, tmp_path):
     done = run([sys.executable, host, refusing, folder("calf")], env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+def test_an_operation_without_memory_for_its_result_keeps_no_copy_of_an_input(tmp_path):
+    refusing = compile_c([HERE / "refusing.c"], tmp_path / "refusing.so", "-shared", "-fPIC")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "LD_PRELOAD": str(refusing)}
+    done = run(
+        [sys.executable, HERE.parent / "hosts/refused_operation.py", refusing], env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    before, after = map(int, done.stdout.split())
+    assert before == after
