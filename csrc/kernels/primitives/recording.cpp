@@ -28,6 +28,13 @@ bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
 
+/* Gives up an operation's temporary arrays in the end, also where it fails. */
+struct Cleared {
+  mx::cpu::CommandEncoder& encoder;
+
+  ~Cleared() { encoder.temporaries().clear(); }
+};
+
 class Recording {
  public:
   /* Write down what a function does with arrays like these.
@@ -93,10 +100,10 @@ class Recording {
       for (size_t i = 0; i < step.outputs.size(); i++)
         made.emplace_back(step.shapes[i], step.dtypes[i], step.primitive, std::vector<mx::array>{});
       const mx::Stream stream = step.primitive->stream();
+      const Cleared cleared{mx::cpu::get_command_encoder(stream)};
       step.primitive->eval_cpu(read, made);
       if (is_view(*step.primitive) && made[0].data_shared_ptr() != read[0].data_shared_ptr())
         mx::synchronize(stream); /* which copies */
-      mx::cpu::get_command_encoder(stream).temporaries().clear();
       for (size_t i = 0; i < made.size(); i++) {
         made[i].detach();
         made[i].set_status(mx::array::Status::available);
