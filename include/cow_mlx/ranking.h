@@ -86,7 +86,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  *
  * To classify a pair of texts, call cow_mlx_model_rank(). Contexts generate meanwhile.
  *
- * @param text    UTF-8
+ * @param text    UTF-8; may be NULL if length is 0
  * @param buffer  receives the JSON text
  * @param needed  receives its size in bytes
  * @retval COW_MLX_EINVAL        the text is not UTF-8, or has no tokens
@@ -98,9 +98,9 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  *                               computes again
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
-COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model, const char* text,
-                                                  size_t length, char* buffer, size_t capacity,
-                                                  size_t* needed);
+COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model,
+                                                  const char* COW_MLX_NULLABLE text, size_t length,
+                                                  char* buffer, size_t capacity, size_t* needed);
 
 #ifdef __cplusplus
 }

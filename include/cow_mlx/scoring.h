@@ -99,7 +99,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context
  * scored. What the context holds does not count and stays. mlx-lm's perplexity is the same for the
  * same windows, but leaves out a last window that is shorter.
  *
- * @param text        UTF-8
+ * @param text        UTF-8; may be NULL if length is 0
  * @param length      bytes of text, or COW_MLX_NUL
  * @param window      tokens, at least 2; 0: as many as the context may hold
  * @param perplexity  receives the perplexity
@@ -110,7 +110,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context
  *
  * Otherwise as cow_mlx_context_prompt_logprobs().
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_perplexity(cow_mlx_context context, const char* text,
+COW_MLX_API cow_mlx_status cow_mlx_context_perplexity(cow_mlx_context context,
+                                                      const char* COW_MLX_NULLABLE text,
                                                       size_t length, size_t window,
                                                       double* perplexity, double* deviation,
                                                       size_t* scored);

@@ -265,9 +265,9 @@ class Library:
         return [list(out.data[row * labels : (row + 1) * labels]) for row in range(len(data))]
 
     def classify(self, model: int, text: str) -> Any:
-        """The labels of a text, or the entities in it."""
-        data = text.encode()
-        call = self.c.cow_mlx_model_classify, model, data, len(data)
+        """The labels of a text, or its entities. An empty one is NULL, as bindings pass it."""
+        data = text.encode() or None
+        call = self.c.cow_mlx_model_classify, model, data, len(data or b"")
         return json.loads(bytes(self._fill(c_char, *call)))
 
     # Adapters.

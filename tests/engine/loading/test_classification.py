@@ -75,6 +75,10 @@ def test_several_labels_may_hold(lib, classifier):
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-expected)), atol=CLOSE)
 
 
+def test_a_text_without_letters_has_labels_too(lib, classifier):
+    assert len(lib.classify(classifier("bert"), "")["labels"]) == 3
+
+
 BIO = {"id2label": {"0": "O", "1": "B-PER", "2": "I-PER"}}
 
 

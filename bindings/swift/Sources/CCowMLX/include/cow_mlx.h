@@ -1730,7 +1730,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  *
  * To classify a pair of texts, call cow_mlx_model_rank(). Contexts generate meanwhile.
  *
- * @param text    UTF-8
+ * @param text    UTF-8; may be NULL if length is 0
  * @param buffer  receives the JSON text
  * @param needed  receives its size in bytes
  * @retval COW_MLX_EINVAL        the text is not UTF-8, or has no tokens
@@ -1742,9 +1742,9 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  *                               computes again
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
-COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model, const char* text,
-                                                  size_t length, char* buffer, size_t capacity,
-                                                  size_t* needed);
+COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model,
+                                                  const char* COW_MLX_NULLABLE text, size_t length,
+                                                  char* buffer, size_t capacity, size_t* needed);
 
 /* --------------------------------------------------------------- Scoring */
 
@@ -1836,7 +1836,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context
  * scored. What the context holds does not count and stays. mlx-lm's perplexity is the same for the
  * same windows, but leaves out a last window that is shorter.
  *
- * @param text        UTF-8
+ * @param text        UTF-8; may be NULL if length is 0
  * @param length      bytes of text, or COW_MLX_NUL
  * @param window      tokens, at least 2; 0: as many as the context may hold
  * @param perplexity  receives the perplexity
@@ -1847,7 +1847,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context
  *
  * Otherwise as cow_mlx_context_prompt_logprobs().
  */
-COW_MLX_API cow_mlx_status cow_mlx_context_perplexity(cow_mlx_context context, const char* text,
+COW_MLX_API cow_mlx_status cow_mlx_context_perplexity(cow_mlx_context context,
+                                                      const char* COW_MLX_NULLABLE text,
                                                       size_t length, size_t window,
                                                       double* perplexity, double* deviation,
                                                       size_t* scored);
