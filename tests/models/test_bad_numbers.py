@@ -61,22 +61,9 @@ library.stop()
 """
 
 
-def change(path: pathlib.Path, keys: dict[str, int | str]) -> pathlib.Path:
-    """Change keys of config.json; those of objects in it are behind dots."""
-    config = json.loads((path / "config.json").read_text())
-    for key, value in keys.items():
-        part = config
-        *outer, last = key.split(".")
-        for name in outer:
-            part = part[name]
-        part[last] = value
-    (path / "config.json").write_text(json.dumps(config))
-    return path
-
-
 def test_absurd_numbers_are_refused_by_name(tmp_path: pathlib.Path) -> None:
     folders = [
-        change(tiny_models.make(tmp_path / str(at), family), keys)
+        tiny_models.change_config(tiny_models.make(tmp_path / str(at), family), keys)
         for at, (family, keys, _) in enumerate(CASES)
     ]
     done = subprocess.run(
@@ -123,7 +110,7 @@ def test_no_groups_of_experts_are_one(family: str, tmp_path: pathlib.Path) -> No
     path = tiny_models.make(tmp_path, family)
     rows = []
     for groups in (1, 0):
-        model = load(change(path, {"n_group": groups, "topk_group": groups}))
+        model = load(tiny_models.change_config(path, {"n_group": groups, "topk_group": groups}))
         rows.append(greedy(model, [5, 6, 7], 3)[0])
     assert rows[0] == rows[1]
 

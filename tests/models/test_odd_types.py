@@ -5,7 +5,6 @@ Nothing is refused for its type alone: mlx-lm's architectures are not exact abou
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import Any
 
@@ -42,15 +41,7 @@ PROMPTS: list[tuple[str, str, Any, str]] = [
 
 
 def folder(place: pathlib.Path, family: str, key: str, value: Any) -> pathlib.Path:
-    path = tiny_models.make(place, family)
-    config = json.loads((path / "config.json").read_text())
-    part = config
-    *outer, last = key.split(".")
-    for name in outer:
-        part = part[name]
-    part[last] = value
-    (path / "config.json").write_text(json.dumps(config))
-    return path
+    return tiny_models.change_config(tiny_models.make(place, family), {key: value})
 
 
 @pytest.fixture(scope="module")

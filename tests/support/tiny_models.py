@@ -351,6 +351,19 @@ def make(
     return folder
 
 
+def change_config(path: pathlib.Path, keys: dict[str, Any]) -> pathlib.Path:
+    """Change keys of config.json; those of objects in it are behind dots."""
+    config = json.loads((path / "config.json").read_text())
+    for key, value in keys.items():
+        part = config
+        *outer, last = key.split(".")
+        for name in outer:
+            part = part[name]
+        part[last] = value
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
 def _build(
     folder: pathlib.Path,
     family: str,
