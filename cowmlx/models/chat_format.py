@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cowmlx import failures
 from cowmlx.errors import Unsupported
 from cowmlx.networks import light_route
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.text.tokenizer import Tokenizer
+
+# Characters of a call, from where it may nest deeper than Python's parser can, which raises
+# MemoryError then.
+_MAY_OVERFLOW = 4096
 
 
 class _Vocabulary:
@@ -163,7 +168,10 @@ class ChatFormat:
 
         Returns:
             names and arguments, these as JSON objects; None if the text is no call. Parsers are
-            not made for that, so that whatever they raise means it.
+            not made for that: they may raise any exception then.
+
+        Raises:
+            OutOfMemory: there is no memory to read it.
         """
         try:
             module = light_route.import_module(f"tool_parsers.{self.parser}")
@@ -172,7 +180,9 @@ class ChatFormat:
             return [_call(call) for call in calls] or None
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException:
+        except BaseException as error:
+            if len(text) < _MAY_OVERFLOW:
+                failures.reraise_shortage(error)
             return None
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import mlx.core as mx
 from mlx.nn.layers.base import Module
 
+from cowmlx import failures
 from cowmlx.modules import modules_of
 
 TYPE_CHECKING = False
@@ -83,6 +84,7 @@ def listen(owner: Any, name: str, caches: list[Any], ids: mx.array) -> Around:
     try:
         result = owner(ids, cache=caches)
     except Exception as error:
+        failures.reraise_shortage(error)
         raise Unclear(f"its layers are called otherwise ({type(error).__name__})") from error
     finally:
         owner[name] = blocks

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 from mlx.utils import tree_unflatten
 
+from cowmlx import failures
 from cowmlx.accelerate import blocks
 from cowmlx.accelerate.device import take_out
 from cowmlx.errors import CowMlxError, InputOutput
@@ -158,7 +159,8 @@ def _as_stored(net: Any, model: Model) -> dict[str, mx.array]:
         found = weights.read(weights.shards(model.path))
         found = net.sanitize(found) if hasattr(net, "sanitize") else found
         types = {name: array.dtype for name, array in found.items()}
-    except Exception:  # the folder is gone or changed: keep the dtypes in memory
+    except Exception as error:  # the folder is gone or changed: keep the dtypes in memory
+        failures.reraise_shortage(error)
         types = {}
     return {
         name: array.astype(types[name])

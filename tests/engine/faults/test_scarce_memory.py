@@ -20,6 +20,7 @@ from cowmlx import failures
 from cowmlx.engine import Engine
 from cowmlx.errors import Shortage
 from cowmlx.generation.outlet import Outlet
+from cowmlx.models import chat_format
 from cowmlx.scheduling.lane import Lane
 from cowmlx.scheduling.scheduler import Scheduler
 
@@ -90,6 +91,44 @@ class PanicException(BaseException):
 def test_a_shortage_by_another_name(error):
     assert isinstance(failures.translate(error), Shortage)
     assert not isinstance(failures.translate(ValueError(str(error))), Shortage)
+
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rio", "Rome"]}},
+    "required": ["city"],
+}
+TOOLS = {"tools": [{"name": "get_weather", "parameters": CITY}]}
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), SystemError("error return without exception set")], ids=repr
+)
+def test_a_tool_call_that_is_read_without_memory_is_no_text(
+    lib, calf, open_context, monkeypatch, error
+):
+    context = open_context(calf)
+    messages = [{"role": "user", "content": "What is the weather in Rome?"}]
+
+    def calls():
+        return lib.chat(context, messages, options=TOOLS, max_tokens=24).calls
+
+    def refuse(call):
+        raise error
+
+    expected = [("get_weather", {"city": "Rome"})]
+    assert calls() == expected
+    with monkeypatch.context() as patched:
+        patched.setattr(chat_format, "_call", refuse)
+        with pytest.raises(StatusError, match="ENOMEM"):
+            calls()
+    assert calls() == expected
+
+
+def test_a_call_that_nests_deeper_than_python_parses_is_no_shortage():
+    format = object.__new__(chat_format.ChatFormat)
+    format.parser = "pythonic"
+    assert format.parse(f"[f(x={'-' * 10_000}1)]", None) is None
 
 
 KINDS = {"context_tokens": c_int32, "context_info": c_char, "context_logits": c_float}
