@@ -116,7 +116,7 @@ class StreamPool:
         The buffers of an operation that could not be started stay until the next one there.
         """
         for pooled in self._all:
-            if pooled.is_free:
+            if pooled.is_free and not pooled.is_settled:
                 clear_error(pooled.stream)
                 mx.eval(mx.add(mx.array(0), mx.array(0), stream=pooled.stream))
                 pooled.is_settled = True

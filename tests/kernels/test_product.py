@@ -185,6 +185,26 @@ def test_matrices_of_an_arena_share_memory():
     assert mx.get_active_memory() == before
 
 
+def test_a_matrix_whose_read_failed_takes_its_place_when_it_is_read_again(tmp_path):
+    stored = np.random.default_rng(0).random((2, 64, 1024)).astype(np.float32)
+    path = tmp_path / "matrices"
+    path.write_bytes(stored[0].tobytes())
+    file, arena = MODULE.StoredFile(str(path)), MODULE.Arena()
+    before = mx.get_active_memory()
+    one, other = (
+        MODULE.pack_stored(file, at * stored[0].nbytes, 64, 1024, mx.float32, arena)
+        for at in range(2)
+    )
+    mx.eval(one)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="ends within a matrix"):
+            mx.eval(other)
+    path.write_bytes(stored.tobytes())
+    mx.eval(other)
+    assert mx.array_equal(other, MODULE.pack(mx.array(stored[1])))
+    assert mx.get_active_memory() - before < arena.size + stored[0].nbytes // 2
+
+
 @pytest.mark.parametrize("dtype", [mx.uint8, mx.float16, mx.bfloat16, mx.float32, mx.uint32])
 @pytest.mark.parametrize("rows", [1, 15, 16, 33])
 def test_packing_is_rows_beside_each_other(dtype, rows):

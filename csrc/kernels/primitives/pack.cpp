@@ -73,7 +73,7 @@ class Arena {
   std::optional<mx::array> memory_;
 };
 
-/* A matrix's place in an arena, for its one evaluation. */
+/* A matrix's place in an arena. An evaluation that failed may be repeated there. */
 class Place {
  public:
   Place(std::shared_ptr<Arena> arena, size_t bytes) : arena_(std::move(arena)) {
@@ -81,10 +81,10 @@ class Place {
   }
 
   void give(mx::array& out) {
-    if (at_.has_value()) {
+    const auto last = last_.lock();
+    if (at_.has_value() && (last == nullptr || last == out.data_shared_ptr())) {
       arena_->give(out, *at_);
-      at_.reset();
-      arena_.reset();
+      last_ = out.data_shared_ptr();
       return;
     }
     out.set_data(mx::allocator::malloc(out.nbytes()));
@@ -93,7 +93,8 @@ class Place {
 
  private:
   std::shared_ptr<Arena> arena_;
-  std::optional<size_t> at_; /* none: separate memory */
+  std::optional<size_t> at_;            /* none: separate memory */
+  std::weak_ptr<mx::array::Data> last_; /* what lies there */
 };
 
 /* A vector that every processor has registers for, and two vectors' words in turn: those of their

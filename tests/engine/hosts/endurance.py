@@ -38,9 +38,7 @@ MARGIN = 1.5  # of the memory that is needed
 # One of so many requests is refused: small ones, large ones from so many bytes on, new threads.
 SMALL, LARGE, NEW_THREADS, FROM = 60_000, 80, 8, 1 << 16
 LEFT = 48 << 20  # bytes that the C library and Python may keep
-# Bytes of arrays: results of probes, and copies that an operation which was refused has left on a
-# stream until the next one there.
-LEFT_ARRAYS = 1 << 20
+LEFT_ARRAYS = 1 << 16  # bytes of small arrays that results of probes hold
 GRAMMAR = "[a-z ]{4,12}"
 
 arrays, programs, trainings = Arrays(lib), Programs(lib), Trainings(lib)
