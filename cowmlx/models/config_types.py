@@ -1,7 +1,7 @@
 """Values of a config that are of another type than its architecture says.
 
-Architectures are not exact about their types, and a config may have more than one reads. So nothing
-is refused for its type alone: these are the reasons why a network cannot be made, or fails later.
+Architectures are not exact about types, and a config may hold values that nothing reads. So no
+value is refused for its type alone. Errors name it when a network cannot be made, or fails later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIELDS = "__dataclass_fields__"
 _NAMES = {float: "a number", int: "an integer", bool: "true or false", str: "a string"}
 _KINDS = {list: "an array", tuple: "an array", dict: "an object"}
 _ROTATIONS = ("rope_scaling", "rope_parameters")
-# What code raises that meets such a value.
+# Exceptions of code that reads such a value.
 _OF_VALUES = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
@@ -35,7 +35,7 @@ def odd_value(config: dict[str, Any], arguments: Any, nulls: bool = True) -> str
     Args:
         config: what ``config.json`` says.
         arguments: the architecture's ``ModelArgs``.
-        nulls: whether to name null where it is not expected, and 2.0 for 2, if there is no other.
+        nulls: whether to name an unexpected null, or 2.0 for 2, if no other value is odd.
     """
     parts = list(_parts(config, arguments, _classes(arguments), ""))
     for exactly in (False, True) if nulls else (False,):
@@ -47,12 +47,12 @@ def odd_value(config: dict[str, Any], arguments: Any, nulls: bool = True) -> str
 
 
 def blamed(error: BaseException, config: dict[str, Any], network: Any) -> BaseException:
-    """Return the error to report for what a network's code has raised.
+    """Return the error to report for an exception of a network's code.
 
     Args:
-        error: of it, or of anything else, which stays.
+        error: the exception; one of other code is returned as it is.
         config: what ``config.json`` says.
-        network: that has run.
+        network: the network.
     """
     if isinstance(error, CowMlxError) or not isinstance(error, _OF_VALUES):
         return error

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class Frame(NamedTuple):
-    """What is put around texts.
+    """The tokens around texts.
 
     Attributes:
-        tokens: those before, between and behind the texts.
-        types: the token types of the same.
+        tokens: before, between and behind the texts.
+        types: the token types of these tokens.
         text_types: the token type of each text.
     """
 
@@ -24,7 +24,7 @@ class Frame(NamedTuple):
 
 
 def frame_of(encoding: Any, ids: list[int], count: int, size: int) -> Frame | None:
-    """Return what an encoding has around texts; None if it does not keep them whole and in order.
+    """Return the tokens around the texts of an encoding; None if these are cut or change places.
 
     Args:
         encoding: of the ``tokenizers`` library.

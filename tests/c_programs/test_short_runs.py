@@ -64,8 +64,8 @@ def plainly(name: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarra
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_each_run_is_right_whoever_gives_its_inputs(programs, arrays, name):
-    """In host memory and as arrays, first and later, waited for and submitted."""
+def test_runs_give_numpys_results(programs, arrays, name):
+    """Inputs are in host memory or arrays; the first and later runs are waited for or submitted."""
     program = programs.create(short(NETWORKS[name]))
     for rows in (3, 3, 3, 1, 3, 3):
         host = given(rows, seed=rows)
@@ -144,7 +144,7 @@ def test_a_cancel_ends_no_later_run_and_a_free_all(programs):
 
 
 def test_threads_have_their_own_results(programs, lib, calf):
-    """While a context generates, whose kernels have the same threads."""
+    """A context generates meanwhile, and its kernels use the same threads."""
     program = programs.create(short(MLP))
     failures: list[np.ndarray] = []
     barrier = threading.Barrier(5)

@@ -103,7 +103,7 @@ def scaled(self, *args):
     ids=str,
 )
 def test_what_layers_compute_with_tells_them_apart(values, proofs, left, tmp_path, monkeypatch):
-    """Numbers and arrays that their code names, and no kernel is given."""
+    """The code names these numbers and arrays, and kernels are not given them."""
     model = load(tiny_models.make(tmp_path, "olmo2"))
     fused.undo(model.network)
     blocks = model.network.model.layers

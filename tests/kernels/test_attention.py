@@ -231,7 +231,7 @@ PACKED = (WORDS, SCALES, SCALES)
 
 @pytest.mark.parametrize("window", [0, 5])
 def test_queries_see_exactly_their_positions_in_long_caches(window):
-    """Also behind 2^24, from where float32 does not tell neighbours apart."""
+    """float32 does not tell neighbours behind 2^24 apart."""
     queries, positions = 24, 2**24 + 40
     k = mx.broadcast_to(mx.zeros((1, 1, 1, 1)), (1, 1, positions, 1))
     values = np.zeros(positions, np.float32)

@@ -381,7 +381,7 @@ def test_a_chain_is_one_operation():
 
 
 def test_a_chain_of_large_arrays_is_several_operations():
-    """Nothing ends an operation midway, so that a cancelled one would keep a processor busy."""
+    """A cancelled operation runs to its end, so a long one would keep a processor busy."""
 
     def sines(x):
         for _ in range(200):

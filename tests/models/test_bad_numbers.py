@@ -106,7 +106,7 @@ USUAL: dict[str, Any] = {
 
 @pytest.mark.parametrize("family", ["deepseek_v3", "glm4_moe", "bailing_moe", "kimi_linear"])
 def test_no_groups_of_experts_are_one(family: str, tmp_path: pathlib.Path) -> None:
-    """As in mlx-lm, whose networks group experts where there is more than one group."""
+    """mlx-lm's networks group experts only if there is more than one group."""
     path = tiny_models.make(tmp_path, family)
     rows = []
     for groups in (1, 0):

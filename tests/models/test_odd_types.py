@@ -1,6 +1,6 @@
-"""Values of another type in a config are errors that name them, also where long prompts meet them.
+"""Values of another type in a config: errors name them, at a load and in long prompts.
 
-Nothing is refused for its type alone: mlx-lm's architectures are not exact about them.
+No value is refused for its type alone: mlx-lm's architectures are not exact about types.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_a_network_that_fails_in_long_prompts_names_the_value(
 
 
 def test_usual_values_of_real_configs_are_not_odd() -> None:
-    """Such as null for what follows from others, and integers for numbers."""
+    """A config may say null for a value that follows from others, and 1 for 1.0."""
     arguments = architectures.load("llama").ModelArgs
     config = {"rope_theta": 10000, "head_dim": None, "rope_scaling": None, "rms_norm_eps": 1}
     assert config_types.odd_value(config, arguments) == ""

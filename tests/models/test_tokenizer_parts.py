@@ -22,7 +22,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 
 @pytest.fixture(autouse=True, params=["C", "Python"])
 def reader(request, monkeypatch):
-    """What reads vocabularies."""
+    """The reader of vocabularies."""
     own = _bridge.read_vocabulary if request.param == "C" else lambda data, at: None
     monkeypatch.setattr(json_text, "_read_vocabulary", own)
 
@@ -137,7 +137,7 @@ def test_depth_is_bounded_whatever_surrounds_it(opening, closing):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(TEXT, min_size=1, max_size=20, unique=True), st.data())
 def test_c_reads_what_python_reads(texts, data):
-    """Texts of any characters, escaped or not, however the file is laid out."""
+    """The texts hold any characters, escaped or not, with any white space between them."""
     ids = data.draw(st.lists(st.integers(0, 2**32 - 1), min_size=len(texts), max_size=len(texts)))
     one = st.sampled_from(texts)
     pairs = data.draw(st.lists(st.tuples(one, one), min_size=1, max_size=20))

@@ -172,7 +172,7 @@ def test_a_query_that_sees_nothing_has_what_mlx_gives():
 
 @pytest.mark.parametrize("shape", [[], [5], [1], [3, 1], [3, 5], [4, 1, 5], [2, 4, 3, 5]], ids=str)
 def test_a_mask_of_bool_is_that_of_float64(shape):
-    """Also where queries see nothing: these have no gradient by q and k."""
+    """Queries that see nothing have no gradient by q and k."""
     sides = {"q": [2, 4, 3, 8], "k": [2, 2, 5, 8], "v": [2, 2, 5, 6]}
     slopes = {"gradient": {"of": "s", "with_respect_to": list(sides)}}
     nodes = [node("y", ATTENTION, *sides, "m"), node("t", "square", "y"), node("s", "sum", "t")]

@@ -1,13 +1,14 @@
-"""Modules that compute the same but for the weights that kernels are given: one is proved for all.
+"""Kinds of modules: those of one kind compute the same, but for the weights that kernels are given.
 
-A module's code can tell two modules apart by their classes, their arrays, and those attributes that
-the code names. A layer's number is often one that only its constructor does.
+A module's code can distinguish two modules by their classes, their arrays, and the attributes that
+the code names. Often only the constructor names a layer's number.
 """
 
 from __future__ import annotations
 
 import sys
 from functools import cache
+from types import FunctionType
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 
 _SMALL = 1 << 12  # bytes of an array that is compared by its numbers
 _PLAIN = (int, float, str, bytes, type, type(None))
-# Of a module: whether it is trained, which no kernel does.
+# Attributes of training, which kernels do not do.
 _TRAINING = ("_no_grad", "_training")
 
 
 class _Large(Exception):
-    """An array that kernels are not given, and that is not compared."""
+    """An array that is too large to compare, and that kernels are not given."""
 
 
 def kind_of(given: Iterable[Module], *values: Any) -> Hashable | None:
-    """Return what is equal for values that compute the same; None if that cannot be told.
+    """Return the kind of values, equal for those that compute the same; None if it is unknown.
 
     Args:
         given: the modules whose own arrays kernels are given.
-        values: modules, and what is computed with them, which live while kinds are compared.
+        values: modules and others. They must live while their kinds are compared.
     """
     kinds = {type(part) for each in values if isinstance(each, Module) for part in modules_of(each)}
     named = [_named_by(kind) for kind in kinds]
@@ -47,11 +48,11 @@ def kind_of(given: Iterable[Module], *values: Any) -> Hashable | None:
 
 
 class _Comparison:
-    """Finds out kinds.
+    """Finds the kinds of values.
 
     Args:
         given: the identities of modules whose own arrays kernels are given.
-        names: what code names; None if that is not known.
+        names: the attributes that code names; None if they are unknown.
     """
 
     def __init__(self, given: set[int], names: frozenset[str] | None) -> None:
@@ -80,16 +81,17 @@ class _Comparison:
 
 @cache
 def _named_by(kind: type) -> frozenset[str] | None:
-    """Return what the code of a class, and that of functions beside it, names.
+    """Return the names in the code of a class and of the functions that its module has.
 
-    None if there is code that cannot be looked at.
+    None if some code cannot be read.
     """
     names: set[str] = set()
     for base in kind.__mro__:
         if base in (Module, dict, object):
             continue
         beside = vars(sys.modules.get(base.__module__, object)).values()
-        functions = [each for each in beside if getattr(each, "__module__", "") == base.__module__]
+        functions = [each for each in beside if isinstance(each, FunctionType)]
+        functions += [each for each in beside if getattr(each, "__module__", "") == base.__module__]
         methods = [each for name, each in vars(base).items() if name != "__init__"]
         for each in [*methods, *functions]:
             plain = getattr(each, "fget", None) or getattr(each, "__func__", each)

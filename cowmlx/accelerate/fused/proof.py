@@ -58,8 +58,8 @@ class Layer:
         norms: see :func:`parts.norm_of`.
 
     Attributes:
-        kind: equal for layers that compute the same but for their weights; None if that cannot be
-            told.
+        kind: equal for layers that compute the same but for their weights; None if it is
+            unknown.
 
     Raises:
         Unknown, UnsupportedRoPE: it is none that kernels have.

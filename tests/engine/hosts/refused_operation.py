@@ -1,4 +1,4 @@
-"""An operation that gets no memory for its result, when it has copied an input.
+"""An operation copies an input, and then gets no memory for its result.
 
 Argument: the library that refuses. Prints the bytes of arrays before and after.
 """
@@ -15,7 +15,7 @@ from support.programs import graph, node, value
 from support.signatures import ENOMEM
 
 SIDE, COUNT = 100, 1000
-# The transposed input is copied, and no byte of the result is written before there is room for it.
+# The transposed input is copied before memory for the result is asked for.
 NODES = [
     node("t", "transpose", "x"),
     node("b", "broadcast_to", "t", shape=[COUNT, SIDE, SIDE]),
@@ -34,7 +34,7 @@ def active() -> int:
 
 
 def main(refusing: str) -> None:
-    """Run a program while no large request is met."""
+    """Run a program while every large request is refused."""
     switch = ctypes.CDLL(refusing)
     switch.refuse_arm.argtypes = [ctypes.c_uint64] * 4 + [ctypes.c_size_t]
     lib.start()

@@ -310,7 +310,7 @@ def test_a_vocabulary_alone_makes_berts_tokenizer(lib, encoder, tmp_path, settin
 
 
 def test_a_special_token_of_a_vocabulary_may_be_any_text(lib, encoder, tmp_path):
-    """Of spaces, colons and words that mean something in a template."""
+    """It may hold spaces, colons and words of templates."""
     folder = tiny_encoders.make(tmp_path / "bert", "bert")
     names = {"[CLS]": "a b:c", "[SEP]": "$A"}
     lines = [names.get(token, token) for token in tiny_encoders.VOCABULARY]

@@ -126,7 +126,7 @@ def test_vectors_may_be_normalized_before_a_dense_layer(lib, load, tmp_path):
 
 
 def test_a_folder_may_keep_more_values_than_there_are(lib, load, tmp_path):
-    """As sentence-transformers has it; a host may not ask for them."""
+    """sentence-transformers allows this in a folder. A host may not ask for it."""
     model = load(folder(tmp_path / "model", settings={"truncate_dim": 49}))
     np.testing.assert_allclose(lib.embed(model, TEXT), unit(WANTED["cls"]), atol=CLOSE)
     refused(EINVAL, "truncate_dims 49 48", lambda: lib.embed(model, TEXT, truncate_dims=49))
@@ -171,7 +171,7 @@ def test_a_prompt_may_be_left_out_of_the_pooling(lib, load, tmp_path):
 
 
 def test_tokens_behind_a_prompt_keep_their_weights(lib, load, tmp_path):
-    """Of a weighted mean, and where lower case changes how many tokens a prompt has."""
+    """The mean is weighted, and lower case changes the number of the prompt's tokens."""
     pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
     path = folder(tmp_path / "model", pooling=pooling, tokens={"do_lower_case": True})
     tokenizer = json.loads((path / "tokenizer.json").read_text())
