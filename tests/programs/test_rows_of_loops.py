@@ -8,6 +8,7 @@ import mlx.core as mx
 import pytest
 from support.programs import bits, derive, graph, node, parse, value
 
+from cowmlx.programs import operations
 from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.program import Program
 
@@ -323,3 +324,36 @@ def test_a_gradient_through_too_many_rounds_is_refused():
     slope = derive(program, gradient={"of": "s", "with_respect_to": ["x"]})
     with pytest.raises(ProgramError, match="with calls and loops unrolled there are more than"):
         derive(slope, vectorize={"x": 0, "n": 0}).run([ROWS, COUNTS]).finish()
+
+
+# Operations on matrices that say which of them are not as they must be.
+OF_MATRICES = [row for row in operations.ROWS if row.checks and row.cpu_only and row.stacks]
+
+
+@pytest.mark.parametrize("row", OF_MATRICES, ids=lambda row: row.name)
+def test_a_row_that_does_not_take_a_branch_has_any_matrix(row):
+    """Both branches are computed, and the row's matrix would be refused in the other one."""
+    inputs = [value(name, [3, 3]) for name in "ab"[: len(row.inputs)]]
+    names = [each["name"] for each in inputs]
+    outputs = [f"o{at}" for at in range(len(row.outputs))]
+    specs = parse(graph(inputs, [node(outputs, row.name, *names)], outputs)).info()["outputs"]
+    sizes = [spec["shape"] for spec in specs]
+    none = [
+        node(name, "zeros", shape=size, dtype=spec["dtype"])
+        for name, size, spec in zip(outputs, sizes, specs, strict=True)
+    ]
+    functions = [
+        graph(inputs, [node(outputs, row.name, *names)], outputs, name="computed"),
+        graph(inputs, none, outputs, name="nothing"),
+    ]
+    chosen = node(outputs, "cond", "p", *names, then="computed", **{"else": "nothing"})
+    program = parse(graph([P, *inputs], [chosen], outputs, functions=functions))
+    rows = derive(program, vectorize=dict.fromkeys(["p", *names], 0))
+    good, bad = 2 * mx.eye(3), mx.full((3, 3), mx.nan)
+    given = [mx.stack([bad, good, good])] * len(names)
+    each = [[mx.array(taken), *(array[at] for array in given)] for at, taken in enumerate([0, 1, 1])]
+    each = [[taken.astype(mx.bool_), *arrays] for taken, *arrays in each]
+    found = rows.run([mx.array([False, True, True]), *given]).finish()
+    equal(found, alone(program, each))
+    with pytest.raises(ProgramError, match=r"\(matrix 0\)"):
+        rows.run([mx.array([True, True, False]), *given]).finish()

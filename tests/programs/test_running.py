@@ -110,6 +110,17 @@ def test_slices_from_the_least_place_begin_at_the_first_element(start, stop, sha
     assert found.tolist() == elements[start:stop]
 
 
+@pytest.mark.parametrize("stride", [2**31 - 1, -(2**31 - 1), LEAST, 5, 6, -5, -6])
+@pytest.mark.parametrize("start", [0, 2, 4, -1])
+def test_strides_beyond_an_axis_take_one_element(start, stride):
+    stop = 2**31 - 1 if stride > 0 else LEAST
+    part = node("y", "slice", "x", start=[start], stop=[stop], strides=[stride])
+    program = parse(graph([value("x", [5])], [part], ["y"]))
+    elements = list(range(5))
+    found = program.run([mx.array(elements).astype(mx.float32)]).finish()[0]
+    assert found.tolist() == elements[start : stop if stride > 0 else None : stride]
+
+
 def test_an_index_out_of_range_is_an_error_that_names_it():
     program = parse(PAIR)
     with pytest.raises(ProgramError, match=r"node 't' \(take\).*70000 at position 0") as caught:

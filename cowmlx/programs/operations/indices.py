@@ -37,6 +37,7 @@ class Check:
         high: the greatest.
         problem: what is wrong, where it is no index: then the place is that of a matrix.
         operation: whose it is; the row sets it.
+        good: a bool for each matrix, where matrices are checked.
     """
 
     found: mx.array
@@ -45,6 +46,7 @@ class Check:
     high: int = 0
     problem: str = ""
     operation: str = ""
+    good: mx.array | None = None
 
     def look(self, found: mx.array | None = None) -> OperationError | None:
         """Return the error that a run has to report, or None.
@@ -125,7 +127,20 @@ def check_that(argument: str, good: mx.array, problem: str) -> list[Check]:
     if good.size == 0:
         return []
     good = mx.stop_gradient(good)
-    return [Check(_found(~good, good.astype(mx.int32)), argument, problem=problem)]
+    found = _found(~good, good.astype(mx.int32))
+    return [Check(found, argument, problem=problem, good=good)]
+
+
+def found_in_rows(good: mx.array, count: int) -> mx.array:
+    """Return what :attr:`Check.found` is for each of some rows of matrices, int64 (count, 3).
+
+    Args:
+        good: a bool for each matrix of all rows.
+        count: the rows.
+    """
+    bad = mx.logical_not(good.reshape(count, -1))
+    places = mx.argmax(bad.astype(mx.int32), axis=1).astype(mx.int64)
+    return mx.stack([bad.sum(axis=1).astype(mx.int64), places, mx.zeros_like(places)], axis=1)
 
 
 def _found(bad: mx.array, values: mx.array) -> mx.array:

@@ -83,7 +83,9 @@ def _slice_array(a: mx.array, **attributes: Any) -> mx.array:
     parts = [slice(None)] * a.ndim
     for axis, start, stop, stride in _limits(a.shape, attributes):
         # mlx takes only what lies within.
-        first, last, step = _slice(start, stop, stride).indices(a.shape[axis])
+        length = a.shape[axis]
+        first, last, step = _slice(start, stop, stride).indices(length)
+        step = min(max(step, -length - 1), length + 1)  # a larger one takes as many
         parts[axis] = slice(first, None if last < 0 else last, step)
     return a[tuple(parts)] if parts else a
 

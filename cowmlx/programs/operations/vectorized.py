@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
 
-from cowmlx.programs.operations.indices import Check
+from cowmlx.programs.operations.indices import Check, found_in_rows
 from cowmlx.programs.operations.row import Attributes, Operation, OperationError, Spec
 from cowmlx.programs.operations.rules import mlx_dtype
 
@@ -55,17 +54,19 @@ def checks_of_rows(
     """Return the checks of an operation on stacks of matrices while mlx's vmap traces."""
     checks = row.checks
     assert checks is not None
-    # A flag is (count, place, value); the place is that of a matrix within its row.
-    wrap = mx.array([2**62, max(math.prod(arrays[0].shape[:-2]), 1), 2**62], mx.int64)
 
     def compute(given: Arrays, axes: Axes, count: int) -> list[mx.array]:
         stacked = _stacked(given, axes, range(len(given)), count)
-        flags = [check.found % wrap for check in checks(stacked, attributes)]
-        return [mx.broadcast_to(flag, (count, 3)) for flag in flags]
+        # A row whose values are discarded has no part in another's flag.
+        return [
+            found_in_rows(check.good, count)
+            for check in checks(stacked, attributes)
+            if check.good is not None
+        ]
 
     known = checks([mx.zeros(array.shape, array.dtype) for array in arrays], attributes)
     flags = _traced(compute, arrays, [((3,), mx.int64)] * len(known), marker)
-    return [replace(check, found=flag) for check, flag in zip(known, flags, strict=True)]
+    return [replace(check, found=flag, good=None) for check, flag in zip(known, flags, strict=True)]
 
 
 def _traced(

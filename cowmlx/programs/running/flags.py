@@ -75,7 +75,7 @@ def add(flags: Flags, note: Note, flag: mx.array, guard: mx.array | None) -> Non
 
 def of_check(node: Node, function: str, number: int, check: Check) -> Note:
     """Return the note of a node's check."""
-    return Note(node.name, node.op, function, number, replace(check, found=_NOTHING))
+    return Note(node.name, node.op, function, number, replace(check, found=_NOTHING, good=None))
 
 
 def raise_first(looked: Iterable[tuple[Note, mx.array]]) -> None:
