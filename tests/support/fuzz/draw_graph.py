@@ -41,7 +41,7 @@ class DrawGraph(Draw):
                     "dtype": dtype,
                     "shape": [1 if self.one_in(8) else side for side in shape],
                     "values": {
-                        "kind": one_of(("range", "range", "normal", "special"))
+                        "kind": one_of(("range", "range", "normal", "infinite"))
                         if dtype == floats
                         else "range",
                         "seed": self.random.randrange(2**31),

@@ -13,6 +13,8 @@ from support.arrays import NUMPY
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INEXACT = (*FLOATS, "complex64")
 MATRICES = ("regular", "definite", "lower", "upper")
+LARGE = (3e38, 65504.0, 1e300)
+ODD = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1.0, -1.0, 0.5, *LARGE)
 
 Described = dict[str, Any]
 """``dtype``, ``shape``, ``layout``; ``values`` are a ``kind``, a ``seed``, ``low`` to ``high``."""
@@ -154,10 +156,8 @@ def _floats(
         return np.zeros(count)
     if kind == "ties":
         return source.integers(-2, 2, count, endpoint=True).astype(np.float64)
-    if kind == "special":
-        odd = np.array(
-            [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1.0, -1.0, 3e38, 65504.0, 0.5, 1e300]
-        )
+    if kind in ("special", "infinite"):
+        odd = np.array(ODD if kind == "special" else ODD[: -len(LARGE)])
         return np.where(source.random(count) < 0.6, source.choice(odd, count), source.normal())
     if kind == "normal":
         return source.normal(size=count) * max(abs(low), abs(high), 1e-3)
