@@ -43,6 +43,9 @@ GENERATED := cowmlx/generated cowmlx/host/generated csrc/generated bindings/node
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
   cowmlx/*/*/__pycache__ $(GENERATED) dist $(VENV)
 
+# A failed build leaves no library that passes for a whole one.
+.DELETE_ON_ERROR:
+
 .PHONY: all demo desktop test test-long install uninstall packages wheel npm crates deb go java lint docs gen abi bench calf calf-eyes clean FORCE
 
 all: $(LIBRARY) build/.compiled build/.generated
