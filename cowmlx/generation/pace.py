@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 PREFILL_CHUNK = 512  # tokens of the largest chunk
 SMALL_CHUNK = 128  # of the largest while others decode
 SECONDS = 0.1  # that a chunk should take
-SLOW = 0.15  # above, chunks become smaller
-LIMIT = 0.2  # that a cancel may take
+LIMIT = 0.2  # that a cancel may take: above, chunks become smaller
 STRETCH = 2048  # tokens of context with chunks of one size: attention takes longer behind more
 GROWTH = 4  # at most, from one chunk to the next
 # Smaller chunks are not worth it if they take nearly the time of larger ones, unless only they let
 # a cancel be in time, or if a token takes much longer in them.
 _WORTH_IT = 0.75
 _DEAR = 2.5
+# Larger ones that take longer than a chunk should are worth it if a token takes this much of what
+# it took: weights of float32 are read in as much time as 20 tokens are computed with them.
+_CHEAPER = 0.9
 
 
 class Speed(NamedTuple):
@@ -36,13 +38,13 @@ class Speed(NamedTuple):
             hardly less time where weights are read once for all tokens of a chunk.
         patience: how many times as long as on a CPU a chunk may take.
         quick: seconds of a chunk below which chunks become larger: twice as large ones, which read
-            weights once, too, are not slow then.
+            weights once, too, take less than a cancel may.
     """
 
     rate: float
     least: int
     patience: float = 1.0
-    quick: float = 0.07
+    quick: float = SECONDS
 
 
 # With fewer tokens, a large part of a GPU's time goes to reading weights.
@@ -63,9 +65,11 @@ class Pace:
         self.parameters = parameters
         self.speed = speed
         self._sizes: dict[int, int] = {}  # by stretch
-        self._slower: dict[int, tuple[int, float]] = {}  # a stretch's size and seconds before
+        # A stretch's size and seconds before it changed.
+        self._slower: dict[int, tuple[int, float]] = {}
+        self._quicker: dict[int, tuple[int, float]] = {}
         expected = self.speed.rate * SECONDS * self.speed.patience / max(self.parameters, 1)
-        self._least = 1
+        self._least, self._most = 1, PREFILL_CHUNK
         self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))
 
     def size(self, position: int) -> int:
@@ -90,17 +94,20 @@ class Pace:
             return
         seconds /= self.speed.patience
         stretch = position // STRETCH
-        before = self._slower.pop(stretch, None)
-        if before is not None and not _is_worth_it(size, seconds, *before):
-            self._least = self._sizes[stretch] = before[0]
-        elif seconds > SLOW and size > self._least:
-            half = size // 2 if seconds <= 2 * SLOW else size // GROWTH
+        slower, quicker = self._slower.pop(stretch, None), self._quicker.pop(stretch, None)
+        if slower is not None and not _is_worth_it(size, seconds, *slower):
+            self._least = self._sizes[stretch] = slower[0]
+        elif quicker is not None and not _is_cheaper(size, seconds, *quicker):
+            self._most = self._sizes[stretch] = quicker[0]
+        elif seconds > LIMIT and size > self._least:
+            half = size // 2 if seconds <= 2 * LIMIT else size // GROWTH
             smaller = max(_power_of_two(size * SECONDS / seconds), half, self._least)
             self._sizes[stretch] = smaller
             self._slower[stretch] = size, seconds
-        elif seconds < self.speed.quick and size < PREFILL_CHUNK:
+        elif seconds < self.speed.quick and size < self._most:
             larger = max(2 * size, _power_of_two(size * SECONDS / max(seconds, 1e-9)))
-            self._sizes[stretch] = min(larger, size * GROWTH, PREFILL_CHUNK)
+            self._sizes[stretch] = min(larger, size * GROWTH, self._most)
+            self._quicker[stretch] = size, seconds
 
 
 def _is_worth_it(size: int, seconds: float, before: int, seconds_before: float) -> bool:
@@ -108,6 +115,11 @@ def _is_worth_it(size: int, seconds: float, before: int, seconds_before: float) 
     in_time = seconds <= LIMIT < seconds_before
     quicker = seconds <= _WORTH_IT * seconds_before
     return (quicker or in_time) and seconds / size <= _DEAR * seconds_before / before
+
+
+def _is_cheaper(size: int, seconds: float, before: int, seconds_before: float) -> bool:
+    """Whether larger chunks are better than those before."""
+    return seconds <= SECONDS or seconds / size <= _CHEAPER * seconds_before / before
 
 
 def pace_of(model: Model) -> Pace:
