@@ -180,7 +180,7 @@ extern const Table avx2_table, avxvnni_table, avx512_table, avx512vnni_table, av
 extern const Table neon_table, i8mm_table;
 #endif
 
-/* What may run here, best first, ended by null. */
+/* What may run here, ended by null. */
 const Table* const* usable_tables();
 
 /* Use the kernels of that name from the next operation on; null or "": the best. Operations that
