@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 TYPE_CHECKING = False
@@ -128,7 +127,7 @@ def named(name: str) -> Has:
         return _sure_for_ascii(_ASCII_NAMES[plain])
     if not plain.isalnum():
         raise Unreadable(f"\\p{{{name}}} is not supported")
-    return _outside_ascii if _SCRIPTS.fullmatch(plain) else _unknown
+    return _outside_ascii if plain in _SCRIPTS else _unknown
 
 
 _ASCII_NAMES: dict[str, Has] = {
@@ -147,10 +146,13 @@ _ASCII_NAMES: dict[str, Has] = {
     "print": lambda c: " " <= c <= "~",
     "xdigit": lambda c: c in "0123456789abcdefABCDEF",
 }
-_SCRIPTS = re.compile(
-    "han|hiragana|katakana|hangul|bopomofo|cyrillic|greek|hebrew|arabic|thai|devanagari|bengali"
-    "|tamil|telugu|armenian|georgian|khmer|lao|myanmar|tibetan|mongolian|ethiopic"
-)
+_SCRIPTS = frozenset(
+    (
+        "han", "hiragana", "katakana", "hangul", "bopomofo", "cyrillic", "greek", "hebrew",
+        "arabic", "thai", "devanagari", "bengali", "tamil", "telugu", "armenian", "georgian",
+        "khmer", "lao", "myanmar", "tibetan", "mongolian", "ethiopic",
+    )
+)  # fmt: skip
 
 
 def _sure_for_ascii(has: Has, *, alnum_only: bool = False) -> Has:
