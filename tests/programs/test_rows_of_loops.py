@@ -351,9 +351,9 @@ def test_a_row_that_does_not_take_a_branch_has_any_matrix(row):
     rows = derive(program, vectorize=dict.fromkeys(["p", *names], 0))
     good, bad = 2 * mx.eye(3), mx.full((3, 3), mx.nan)
     given = [mx.stack([bad, good, good])] * len(names)
-    each = [[mx.array(taken), *(array[at] for array in given)] for at, taken in enumerate([0, 1, 1])]
-    each = [[taken.astype(mx.bool_), *arrays] for taken, *arrays in each]
-    found = rows.run([mx.array([False, True, True]), *given]).finish()
+    taken = mx.array([False, True, True])
+    each = [[taken[at], *(array[at] for array in given)] for at in range(3)]
+    found = rows.run([taken, *given]).finish()
     equal(found, alone(program, each))
     with pytest.raises(ProgramError, match=r"\(matrix 0\)"):
         rows.run([mx.array([True, True, False]), *given]).finish()
