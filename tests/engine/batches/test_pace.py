@@ -169,9 +169,7 @@ def test_a_cancel_waits_for_little_once_a_model_is_known(reading, token, assumed
         size = plan.size(0)
         plan.observe(size, 0, reading + token * size)
     seconds = reading + token * plan.size(0)
-    if (
-        seconds > LIMIT * assumed.patience
-    ):  # a chunk in time would take far longer for each token
+    if seconds > LIMIT * assumed.patience:  # a chunk in time would take far longer for each token
         half = plan.size(0) // 2
         assert half < 1 or reading + token * half > 0.75 * seconds
     assert plan.size(0) == size
