@@ -329,6 +329,8 @@ def _roofline_table(rows: Iterable[dict[str, Any]]) -> str:
 WORKLOADS = {
     "prefill": "prompt of 512",
     "decode": "decode",
+    "long prefill": "prompt of 3,840",
+    "long decode": "decode behind it",
     "rows8": "8 together",
     "rows16": "16 together",
     "start": "start to first token",

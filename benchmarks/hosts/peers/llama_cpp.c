@@ -117,6 +117,7 @@ int main(int argc, char** argv) {
   double loaded = now();
   struct llama_context_params params = llama_context_default_params();
   params.n_ctx = sequences * length;
+  if (params.n_batch < params.n_ctx) params.n_batch = params.n_ctx;
   params.n_seq_max = sequences;
   params.n_threads = threads;
   params.n_threads_batch = threads;
