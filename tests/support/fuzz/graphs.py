@@ -207,7 +207,7 @@ def _gradient(session: Session, case: Case, check: dict[str, Any], arrays: list[
         graphs = [inner, *inner.get("functions", [])]
         stops = any(each["op"] == "stop_gradient" for graph in graphs for each in graph["nodes"])
         double = arrays[at].dtype == alone[0].dtype == "float64"
-        if double and not stops and "infinite" not in kinds:
+        if double and not stops and not {"special", "infinite"} & kinds:
             slopes.differences(session, program, arrays, [at], found, "graph gradient")
         if check.get("levels"):
             before = len(session.findings)
