@@ -3,11 +3,11 @@
 Both sides generate greedily and take turns. llama.cpp is built for this machine, once, outside of
 the tree: see support/llama_cpp.py. "prefill" is a prompt of 512 tokens; "decode" a row behind 8
 tokens; "long" is both with a prompt of 3,840 tokens; "rows8" and "rows16" are rows together, while
-none is missing; "start" is from the process's
-start to the first token, "memory" the resident memory behind 64 more. "limit" is the machine's, see
-support/limits.py, and "of limit" the library's share of it. For speeds, a ratio above 1 is better;
-for times and sizes, below 1. "same tokens" is the share of equal tokens: 1 where weights are not
-quantized, unless the two computed different things.
+none is missing; "start" is from the process's start to the first token, "memory" the resident
+memory behind 64 more. "limit" is the machine's, see support/limits.py, and "of limit" the library's
+share of it. For speeds, a ratio above 1 is better; for times and sizes, below 1. "same tokens" is
+the share of equal tokens: 1 where weights are not quantized, unless the two computed different
+things.
 """
 
 from __future__ import annotations

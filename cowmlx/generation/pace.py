@@ -24,8 +24,8 @@ GROWTH = 4  # at most, from one chunk to the next
 # a cancel be in time, or if a token takes much longer in them.
 _WORTH_IT = 0.75
 _DEAR = 2.5
-# Larger ones that take longer than a chunk should are worth it if a token takes this much of what
-# it took: weights of float32 are read in as much time as 20 tokens are computed with them.
+# A larger chunk that takes more than SECONDS is worth it if a token takes at most this share of its
+# time in a smaller one.
 _CHEAPER = 0.9
 
 
@@ -69,7 +69,8 @@ class Pace:
         self._slower: dict[int, tuple[int, float]] = {}
         self._quicker: dict[int, tuple[int, float]] = {}
         expected = self.speed.rate * SECONDS * self.speed.patience / max(self.parameters, 1)
-        self._least, self._most = 1, PREFILL_CHUNK
+        self._least = 1
+        self._most: dict[int, int] = {}  # by stretch, where larger chunks are not worth it
         self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))
 
     def size(self, position: int) -> int:
@@ -94,19 +95,20 @@ class Pace:
             return
         seconds /= self.speed.patience
         stretch = position // STRETCH
+        most = self._most.get(stretch, PREFILL_CHUNK)
         slower, quicker = self._slower.pop(stretch, None), self._quicker.pop(stretch, None)
         if slower is not None and not _is_worth_it(size, seconds, *slower):
             self._least = self._sizes[stretch] = slower[0]
         elif quicker is not None and not _is_cheaper(size, seconds, *quicker):
-            self._most = self._sizes[stretch] = quicker[0]
+            self._most[stretch] = self._sizes[stretch] = quicker[0]
         elif seconds > LIMIT and size > self._least:
             half = size // 2 if seconds <= 2 * LIMIT else size // GROWTH
             smaller = max(_power_of_two(size * SECONDS / seconds), half, self._least)
             self._sizes[stretch] = smaller
             self._slower[stretch] = size, seconds
-        elif seconds < self.speed.quick and size < self._most:
+        elif seconds < self.speed.quick and size < most:
             larger = max(2 * size, _power_of_two(size * SECONDS / max(seconds, 1e-9)))
-            self._sizes[stretch] = min(larger, size * GROWTH, self._most)
+            self._sizes[stretch] = min(larger, size * GROWTH, most)
             self._quicker[stretch] = size, seconds
 
 

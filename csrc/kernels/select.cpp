@@ -143,7 +143,7 @@ constexpr int COUNT = sizeof SETS / sizeof SETS[0];
 bool is_usable(const Set& set) { return set.table != nullptr && set.usable(); }
 
 /* Pairs of bfloat16 are multiplied twice as fast as float32 on an AMD EPYC (Zen 5). On an Intel
- * Xeon they are not: prompts have 0.65 to 0.7 of the speed of float32 there. */
+ * Xeon they are not: prompts have 0.7 of the speed of float32 there. */
 const Table& best() {
   static const Table& found = []() -> const Table& {
     for (const Set& set : SETS)

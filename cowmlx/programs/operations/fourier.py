@@ -150,14 +150,14 @@ def _frequencies(name: str, function: Callable[..., mx.array], real: bool) -> Op
         "out[i] = i / (n d)" + ("" if real else ", those from n / 2 on less 1 / d"),
         [example(n=6), example(n=5, d=0.5)],
         attributes=(
-            # mlx makes half as many of one more.
+            # mlx's fftfreq returns half of the frequencies for one more.
             Attribute(
                 "n",
                 "int",
                 REQUIRED,
                 "The length of what is transformed.",
                 low=1,
-                high=2**31 - 2,
+                high=None if real else 2**31 - 2,
             ),
             Attribute("d", "float", 1.0, "The time between two samples."),
         ),

@@ -57,12 +57,12 @@ def checks_of_rows(
 
     def compute(given: Arrays, axes: Axes, count: int) -> list[mx.array]:
         stacked = _stacked(given, axes, range(len(given)), count)
-        # A row whose values are discarded has no part in another's flag.
-        return [
-            found_in_rows(check.good, count)
-            for check in checks(stacked, attributes)
-            if check.good is not None
-        ]
+        flags = []
+        for check in checks(stacked, attributes):
+            assert check.good is not None
+            # The flag of a row whose values are discarded does not count.
+            flags.append(found_in_rows(check.good, count))
+        return flags
 
     known = checks([mx.zeros(array.shape, array.dtype) for array in arrays], attributes)
     flags = _traced(compute, arrays, [((3,), mx.int64)] * len(known), marker)

@@ -114,7 +114,11 @@ def test_chunks_grow_while_reading_weights_takes_most_of_their_time():
 @pytest.mark.parametrize(
     ("reading", "token", "sizes"),
     [
-        (0.06, 0.0024, [16, 32, 32]),  # 600 million parameters in float32: a token takes 0.7
+        (
+            0.06,
+            0.0024,
+            [16, 32, 32],
+        ),  # float32, 600 million parameters: a token takes 0.7 of its time
         (0.005, 0.0058, [16, 32, 16, 16]),  # computing takes the time
     ],
 )

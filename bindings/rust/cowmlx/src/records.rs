@@ -29,8 +29,7 @@ impl From<LogLevel> for i32 {
 #[non_exhaustive]
 pub enum Activations {
     /// INT8 for quantized weights with kernels, on a CPU. Rounded to bfloat16, as mlx's are, for
-    /// weights of this type on a CPU that multiplies it twice as fast (AMD's with AVX-512 BF16).
-    /// Else EXACT.
+    /// weights of this type with the kernels avx512bf16, AMD's default. Else EXACT.
     Default = sys::COW_MLX_ACTIVATIONS_DEFAULT,
     /// No rounding: results are mlx's up to float rounding.
     Exact = sys::COW_MLX_ACTIVATIONS_EXACT,

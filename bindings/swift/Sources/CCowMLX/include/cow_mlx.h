@@ -446,9 +446,8 @@ typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* use
 /** How layers with weights of 16 bits and fewer treat their inputs before they multiply. */
 enum {
   COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< INT8 for quantized weights with kernels, on a CPU. Rounded
-                                        to bfloat16, as mlx's are, for weights of this type on a
-                                        CPU that multiplies it twice as fast (AMD's with AVX-512
-                                        BF16). Else EXACT */
+                                        to bfloat16, as mlx's are, for weights of this type with
+                                        the kernels avx512bf16, AMD's default. Else EXACT */
   COW_MLX_ACTIVATIONS_EXACT = 1,   /**< no rounding: results are mlx's up to float rounding */
   COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits: faster, at a loss that is small
                                         beside the loss of 4-bit weights */
