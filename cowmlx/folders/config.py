@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # What is assumed of a model that names no limit, as recurrent ones do not.
 DEFAULT_CONTEXT_LENGTH = 32768
 _MAX_CONTEXT = 2**31 - 1  # tokens
+MOST_LABELS = 1 << 16  # of a classifier, that are counted and not named
 
 _CONTEXT_KEYS = (
     # First: it is the size of a table of positions, beyond which mlx would read other memory.

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 _MOST = 4096
 _MOST_MODULES = 1 << 16
 _MOST_PASSES = 1 << 14  # through layers, in one step
-_LAYERS = re.compile(r"(num_(hidden_|kv_reuse_)?|n_)layers|n_layer|depth")
+_HIDDEN = "num_hidden_layers"
+_LAYERS = ("depth", "n_layer", "n_layers", _HIDDEN, "num_kv_reuse_layers", "num_layers")
 _COUNTS = re.compile(
-    rf"{_LAYERS.pattern}|(\w+_)?(num|n)_(\w+_)?(layers?|blocks|loops|experts?|heads?|groups?|inputs)"
+    r"depth|(\w+_)?(num|n)_(\w+_)?(layers?|blocks|loops|experts?|heads?|groups?|inputs)"
     r"|\w+_(loops|layers)|(\w+_)?experts?_num|\w+_(neighbor|split)_num|\w*experts_per_tok(en)?"
     r"|moe_(top_?)?k|top_k_experts"
 )
-_HIDDEN = "num_hidden_layers"
-_PASSES = re.compile(r"num_loops|loop_num|\w*sinkhorn_iters")
+_PASSES = ("loop_num", "num_loops")
+_MORE_PASSES = "sinkhorn_iters"  # at the end of a key
 # Numbers by which architectures or mlx divide without a look at them, some only in long prompts. In
 # others, 0 says that there are none.
 _DIVISORS = {
@@ -51,13 +52,13 @@ def check_sizes(config: dict[str, Any], architecture: str = "", prefix: str = ""
     Raises:
         BadFormat: the message names the key.
     """
-    layers = max((_number(config, key) for key in config if _LAYERS.fullmatch(key)), default=0)
+    layers = max((_number(config, key) for key in config if key in _LAYERS), default=0)
     for key, value in config.items():
         if isinstance(value, dict):
             check_sizes(value, architecture, f"{prefix}{key}.")
         elif isinstance(value, bool) or not isinstance(value, int):
             continue
-        elif _PASSES.fullmatch(key):
+        elif key in _PASSES or key.endswith(_MORE_PASSES):
             _require(f"{prefix}{key}", value, 0, _MOST_PASSES // min(max(layers, 4), _MOST))
         elif _divides(architecture, config, key):
             _require(f"{prefix}{key}", value, 1, _MOST)
@@ -65,7 +66,7 @@ def check_sizes(config: dict[str, Any], architecture: str = "", prefix: str = ""
             most = _number(config, "altup_num_inputs") - 1
             _require(f"{prefix}{key}", value, 0, max(most, 0))
         elif _COUNTS.fullmatch(key):
-            named = _LAYERS.fullmatch(key) or key in ("num_blocks", "num_experts")
+            named = key in _LAYERS or key in ("num_blocks", "num_experts")
             _require(f"{prefix}{key}", value, 0 if named else min(value, 0), _MOST)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 
 from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
-from cowmlx.folders.config import mismatch
-from cowmlx.networks.encoders.options import MOST_LABELS
+from cowmlx.folders.config import MOST_LABELS, mismatch
 from cowmlx.steps import finished
 from cowmlx.text.chat_template import encode_marked, marked, pattern_of
 

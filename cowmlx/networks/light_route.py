@@ -25,7 +25,6 @@ ALIAS = "cowmlx._mlx_lm"
 
 # Sub-packages whose own __init__ would import transformers or numpy: aliased too.
 _BARE_PACKAGES = ("", ".tuner")
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _DEFINES_MODEL = re.compile(rb"^class Model\b|^from \.\w+ import [^\n]*\bModel\b", re.MULTILINE)
 _DEFINES_ARGS = re.compile(
     rb"^class ModelArgs\b|^from \.\w+ import [^\n]*\bModelArgs\b", re.MULTILINE
@@ -144,7 +143,7 @@ def architecture_name(config: dict[str, Any], others: tuple[str, ...] = ()) -> s
             name = by_class[model_type, declared]
             break
     # The name comes from an untrusted file: it must be one of the listed files, nothing else.
-    if not _NAME.fullmatch(name) or not _is_architecture(name):
+    if not _is_architecture(name):
         raise Unsupported(
             _unknown(model_type, others), reason="unknown_architecture", value=model_type
         )

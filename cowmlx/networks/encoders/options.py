@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cowmlx.folders.config import invalid_config
+from cowmlx.folders.config import MOST_LABELS, invalid_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ ACTIVATIONS = {
 _LARGEST = 1 << 24  # of a size; no encoder comes near it
 SEQUENCE, TOKENS = "ForSequenceClassification", "ForTokenClassification"
 _DEFAULT_LABELS = 2  # what transformers assumes
-MOST_LABELS = 1 << 16  # that are counted, and not named
 
 
 class Options:
