@@ -42,18 +42,9 @@ def builtin() -> str:
 def memory() -> int:
     """Return the bytes to map before OpenBLAS is loaded: with too few it ends the process.
 
-    Each of its threads has a stack, a heap and a buffer.
+    It may start a thread for each processor, with a stack, a heap and a buffer.
     """
     return (processors() + 1) * (128 << 20)
-
-
-def threads() -> int:
-    """Return how many threads to use: half the processors.
-
-    OpenBLAS's threads spin while they wait for each other, and become slow where other threads need
-    the processors: mlx's streams, the host, other programs.
-    """
-    return max(1, processors() // 2) if sys.platform.startswith("linux") else 1
 
 
 @cache

@@ -20,7 +20,7 @@ def lend_blas():
     shim = str(Path(blas.__file__).parent / "lib" / blas.SHIM)
     lender = ctypes.CDLL(shim)
     lender.cow_blas_open.restype = ctypes.c_char_p
-    problem = lender.cow_blas_open(os.fsencode(wanted), blas.threads())
+    problem = lender.cow_blas_open(os.fsencode(wanted))
     assert problem is None, problem
     ctypes.CDLL(shim, ctypes.RTLD_GLOBAL)
 

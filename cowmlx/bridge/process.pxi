@@ -4,7 +4,7 @@ from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dls
 
 # ------------------------------------------------------------------- BLAS
 
-ctypedef const char* (*blas_open_fn)(const char*, int) noexcept
+ctypedef const char* (*blas_open_fn)(const char*) noexcept
 
 
 cdef str last_dl_error():
@@ -38,7 +38,7 @@ cdef tuple bring_blas():
     open_blas = <blas_open_fn> dlsym(library, "cow_blas_open")
     if open_blas == NULL:
         return blas.builtin(), last_dl_error()
-    problem = open_blas(path, blas.threads())
+    problem = open_blas(path)
     if problem != NULL:
         return blas.builtin(), (<bytes> problem).decode("utf-8", "replace")
     if dlopen(shim, RTLD_NOW | RTLD_GLOBAL) == NULL:

@@ -93,7 +93,7 @@ def lend_blas() -> None:
     try:
         library = ctypes.CDLL(shim)
         library.cow_blas_open.restype = ctypes.c_char_p
-        if library.cow_blas_open(os.fsencode(wanted), blas.threads()) is None:
+        if library.cow_blas_open(os.fsencode(wanted)) is None:
             ctypes.CDLL(shim, mode=ctypes.RTLD_GLOBAL)
     except OSError:
         return  # mlx's own computes, too

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -64,22 +65,90 @@ static void leave(void) {
   pthread_mutex_unlock(&products.lock);
 }
 
+/* How many threads compute, and what runs chunks 0 to count - 1 on them: those of the kernels. NULL
+ * before they are there. */
+typedef int (*threads_fn)(void);
+typedef void (*parallel_fn)(int count, void (*chunk)(void* context, int index), void* context);
+static _Atomic(threads_fn) threads;
+static _Atomic(parallel_fn) parallel;
+
+EXPORT void cow_blas_share(threads_fn count, parallel_fn run) {
+  atomic_store(&parallel, run);
+  atomic_store(&threads, count);
+}
+
+/* A product is cut into a part for each thread, along the longer side of its result. A part has
+ * PART multiplications or more: OpenBLAS has other loops for small products, and waking a thread
+ * takes as long. */
+enum { BY_COLUMNS = 102, PLAIN = 111, PART = 1 << 20, UNIT = 64 };
+
+struct parts {
+  int count, size; /* of the side: a part's; the last may be smaller */
+  bool of_rows;
+};
+
+static struct parts cut(int m, int n, int k) {
+  struct parts parts = {.count = 1, .of_rows = m > n};
+  const int side = parts.size = parts.of_rows ? m : n;
+  const double work = (double)m * n * k / PART;
+  const threads_fn count = work < 2 || side < 2 * UNIT ? NULL : atomic_load(&threads);
+  int most = count ? count() : 1;
+  if (most > work) most = (int)work;
+  if (most > side / UNIT) most = side / UNIT;
+  if (most < 2) return parts;
+  parts.size = ((side + most - 1) / most + UNIT - 1) / UNIT * UNIT;
+  parts.count = (side + parts.size - 1) / parts.size;
+  return parts;
+}
+
+/* How far into a matrix its row or column `at` lies. */
+static size_t offset(bool row, bool by_columns, int at, int leading) {
+  return (size_t)at * (row == by_columns ? 1 : (size_t)leading);
+}
+
 /* Everything but the scalars is passed in the same way for every type. */
-#define FORWARD(letter, scalar)                                                                  \
+#define FORWARD(letter, scalar, size_of)                                                         \
   typedef void (*letter##gemm_fn)(int, int, int, int, int, int, scalar, const void*, int,        \
                                   const void*, int, scalar, void*, int);                         \
   static letter##gemm_fn letter##gemm;                                                           \
+  struct letter##product {                                                                       \
+    struct parts parts;                                                                          \
+    int order, trans_a, trans_b, m, n, k, lda, ldb, ldc;                                         \
+    scalar alpha;                                                                                \
+    scalar beta;                                                                                 \
+    const char *a, *b;                                                                           \
+    char* c;                                                                                     \
+  };                                                                                             \
+  static void letter##part(void* context, int index) {                                           \
+    const struct letter##product* p = context;                                                   \
+    const bool rows = p->parts.of_rows, by_columns = p->order == BY_COLUMNS;                     \
+    const int at = index * p->parts.size, left = (rows ? p->m : p->n) - at;                      \
+    const int side = left < p->parts.size ? left : p->parts.size;                                \
+    const bool turned = (rows ? p->trans_a : p->trans_b) != PLAIN;                               \
+    const size_t of_a = rows ? offset(!turned, by_columns, at, p->lda) * (size_of) : 0;          \
+    const size_t of_b = rows ? 0 : offset(turned, by_columns, at, p->ldb) * (size_of);           \
+    const size_t of_c = offset(rows, by_columns, at, p->ldc) * (size_of);                        \
+    enter();                                                                                     \
+    letter##gemm(p->order, p->trans_a, p->trans_b, rows ? side : p->m, rows ? p->n : side, p->k, \
+                 p->alpha, p->a + of_a, p->lda, p->b + of_b, p->ldb, p->beta, p->c + of_c,       \
+                 p->ldc);                                                                        \
+    leave();                                                                                     \
+  }                                                                                              \
   EXPORT void cblas_##letter##gemm(int order, int trans_a, int trans_b, int m, int n, int k,     \
                                    scalar alpha, const void* a, int lda, const void* b, int ldb, \
                                    scalar beta, void* c, int ldc) {                              \
-    enter();                                                                                     \
-    letter##gemm(order, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);         \
-    leave();                                                                                     \
+    struct letter##product product = {cut(m, n, k), order, trans_a, trans_b, m, n, k, lda,       \
+                                      ldb,          ldc,   alpha,   beta,    a, b, c};           \
+    if (product.parts.count > 1) {                                                               \
+      atomic_load (&parallel)(product.parts.count, letter##part, &product);                      \
+    } else {                                                                                     \
+      letter##part(&product, 0);                                                                 \
+    }                                                                                            \
   }
 
-FORWARD(s, float)
-FORWARD(d, double)
-FORWARD(c, const void*)
+FORWARD(s, float, sizeof(float))
+FORWARD(d, double, sizeof(double))
+FORWARD(c, const void*, 2 * sizeof(float))
 
 /* Load a library on one processor: OpenBLAS starts a thread for each that it sees, which spins for
  * a tenth of a second before it first sleeps, beside whatever starts then. The rest comes with the
@@ -101,7 +170,7 @@ static void* open_on_one(const char* path) {
  * OpenBLAS chooses its loops by the processor; some are wrong without an error where that is
  * emulated. The second matrix is symmetric: its transpose, which mlx asks for, has that product. */
 static bool products_are_right(void) {
-  enum { ROWS = 101, PLAIN = 111, TRANSPOSED = 112 };
+  enum { ROWS = 101, TRANSPOSED = 112 };
   enum { SIDE = 160, SIZE = SIDE * SIDE }; /* smaller ones may take no buffer */
   static float a[SIZE], b[SIZE], plain[SIZE], transposed[SIZE];
   for (int i = 0; i < SIZE; i++) {
@@ -125,9 +194,9 @@ static bool products_are_right(void) {
 }
 
 /* Hand products on to the library at `path` (OpenBLAS with the names of the scipy-openblas32
- * package), which uses so many threads. NULL, or why that cannot be; then nothing may call the
- * functions above. */
-EXPORT const char* cow_blas_open(const char* path, int threads) {
+ * package), which uses no threads beside its callers'. NULL, or why that cannot be; then nothing
+ * may call the functions above. */
+EXPORT const char* cow_blas_open(const char* path) {
   void* library = open_on_one(path);
   if (!library) return dlerror();
   *(void**)&sgemm = dlsym(library, "scipy_cblas_sgemm");
@@ -136,7 +205,7 @@ EXPORT const char* cow_blas_open(const char* path, int threads) {
   void (*set_threads)(int) = NULL;
   *(void**)&set_threads = dlsym(library, "scipy_openblas_set_num_threads");
   if (!sgemm || !dgemm || !cgemm || !set_threads) return "it lacks scipy_cblas_sgemm and others";
-  set_threads(threads);
+  set_threads(1);
   /* The first buffer, so that no product ever waits for nothing. */
   if (!can_map_buffer()) return "there is no memory for its first buffer";
   if (!products_are_right()) return "its matrix products are wrong on this processor";

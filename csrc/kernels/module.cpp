@@ -1,6 +1,8 @@
 /* cowmlx.accelerate._kernels: mlx primitives for processors. nanobind shares mlx's types through
  * its domain "mlx", if both were made with the same internals. */
 
+#include <dlfcn.h>
+
 #include "mlx/version.h"
 #include "primitives/operation.h"
 
@@ -27,10 +29,18 @@ std::string made_for() {
          std::to_string(MLX_VERSION_PATCH);
 }
 
+/* Matrix products of mlx, too, run on the pool: csrc/blas/cblas.c cuts them into parts. */
+void share_pool() {
+  using Share = void (*)(int (*)(), void (*)(int, cowmlx::Chunk, void*));
+  if (auto share = reinterpret_cast<Share>(dlsym(RTLD_DEFAULT, "cow_blas_share")))
+    share(cowmlx::threads, cowmlx::parallel);
+}
+
 }  // namespace
 
 NB_MODULE(_kernels, module) {
   nb::set_leak_warnings(false); /* an interpreter that ends prints nothing */
+  share_pool();
   module.doc() =
       "Kernels for processors, as operations of mlx on the CPU.\n\nFunctions raise ValueError for "
       "shapes, types or formats that do not fit.";

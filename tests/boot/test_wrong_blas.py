@@ -32,7 +32,7 @@ def problem_of(library) -> str | None:
     """Why a BLAS is not lent; None if it is."""
     open_blas = ctypes.CDLL(str(LIBRARY.parent / blas.SHIM)).cow_blas_open
     open_blas.restype = ctypes.c_char_p
-    problem = open_blas(os.fsencode(library), 1)
+    problem = open_blas(os.fsencode(library))
     return problem and problem.decode()
 
 

@@ -26,8 +26,7 @@ def load_blas(folder):
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", target], check=True)
         shim = ctypes.CDLL(str(target))
         shim.cow_blas_open.restype = ctypes.c_char_p
-        threads = int(os.environ.get("OPENBLAS_NUM_THREADS") or os.cpu_count() or 1)
-        problem = shim.cow_blas_open(str(library).encode(), threads)
+        problem = shim.cow_blas_open(str(library).encode())
         if problem:
             raise OSError(problem.decode())
         ctypes.CDLL(str(target), mode=ctypes.RTLD_GLOBAL)

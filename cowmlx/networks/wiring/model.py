@@ -94,13 +94,10 @@ class WiredModel(Module):
 
 
 def _occupies_all(branches: int) -> bool:
-    """Whether so many branches keep every processor busy, so that each gets another stream.
-
-    They get none where the BLAS has threads, which would compete with the streams.
-    """
+    """Whether so many branches keep every processor busy, so that each gets another stream."""
     if branches < 2 or mx.default_device().type != mx.cpu:
         return False
-    return blas.threads() == 1 and branches >= blas.processors() > 1
+    return branches >= blas.processors() > 1
 
 
 class _Step(NamedTuple):

@@ -24,10 +24,10 @@ int main(int argc, char** argv) {
   if (argc != 4) return 2;
   void* library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
   if (!library) return 3;
-  const char* (*open_blas)(const char*, int);
+  const char* (*open_blas)(const char*);
   *(void**)&open_blas = dlsym(library, "cow_blas_open");
   *(void**)&sgemm = dlsym(library, "cblas_sgemm");
-  const char* problem = open_blas(argv[2], 1);
+  const char* problem = open_blas(argv[2]);
   if (problem) return puts(problem), 4;
 
   float* data[THREADS];
