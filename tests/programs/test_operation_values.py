@@ -260,6 +260,9 @@ def test_an_odd_number_of_groups_of_16(shape):
     whole = mx.quantize(mx.concatenate([w, w]), mode="nvfp4")
     for one, other in zip(found, whole, strict=True):
         assert mx.array_equal(one, other[: shape[0]])
+    (back,) = run(find("dequantize"), [*found, None], of("dequantize", mode="nvfp4"))
+    assert back.shape == w.shape
+    assert mx.array_equal(back, mx.dequantize(*whole, mode="nvfp4")[: shape[0]])
 
 
 def of(name, **given):

@@ -130,7 +130,13 @@ def _dequantize_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     dtype = None if wanted is None else mlx_dtype(wanted)
     w, scales, biases = arrays
     options = _given(attributes)
-    return mx.dequantize(w, scales, biases, **options, dtype=dtype)
+    if scales.size % 2 == 0 or attributes["mode"] != "nvfp4":
+        return mx.dequantize(w, scales, biases, **options, dtype=dtype)
+    # As for mx.quantize: mlx takes an even number of groups of 16.
+    rows = [array.reshape(-1, array.shape[-1]) for array in (w, scales)]
+    w_more, scales_more = (mx.concatenate([one, mx.zeros_like(one[:1])]) for one in rows)
+    made = mx.dequantize(w_more, scales_more, None, **options, dtype=dtype)
+    return made[:-1].reshape(*w.shape[:-1], -1)
 
 
 def _product(name: str, x: Spec, shape: Shape, scales: Spec, attributes: Attributes) -> Dim:
