@@ -65,7 +65,7 @@ def test_the_caller_computes_the_same_bits(function):
     recording = Recording(lambda *arrays: function(*arrays), given(), True)
     for seed in (0, 0, 0, 1, 2, 2, 2):
         arrays = given(seed)
-        found = recording.compute(arrays)
+        found = recording.compute([*arrays])
         assert kernels.module().available(found)
         wanted = recording.replay(arrays)
         assert [bits(one) for one in found] == [bits(one) for one in wanted]
@@ -83,20 +83,58 @@ def test_an_operation_that_stands_alone_has_the_bits_of_mlx():
         assert bits(found) == bits(wanted), op
 
 
-@pytest.mark.parametrize(
-    ("function", "side"),
-    [
-        (lambda x, weight: [mx.sort(x * 2 + 1)], 5),  # one of mlx's own
-        (lambda x, weight: [x * 2 + 1], 1 << 17),  # long
-    ],
-)
-def test_streams_compute_other_recordings(function, side):
-    arrays = [mx.ones((2, 7, side)), mx.ones(3)]
+def mixed(x, weight, window):
+    """Operations of mlx's own and of the library, results in the memory of others, and views."""
+    z = mx.sort(x * 2 + 1, axis=-1)
+    y = mx.linalg.qr(weight, stream=mx.default_stream(mx.cpu))
+    turned = mx.stop_gradient(z).transpose(2, 1, 0)
+    total = mx.logsumexp(turned + turned, axis=0)
+    parts = mx.split(kernels.module().softmax(total), 7, axis=0)
+    return [*y, z @ weight.T, mx.array(parts[3]), mx.cumsum(parts[0] - 1, axis=1), turned, x]
+
+
+def wide(x, weight, window):
+    return [mx.ones(1 << 17) * x.sum() + 1, mx.sort(mx.tanh(x).reshape(-1))[::-1]]
+
+
+def repeated(x, weight, window):
+    z = mx.sin(x)
+    return [mx.matmul(z, z.transpose(0, 2, 1)), mx.concatenate([z, z, x]), z, z]
+
+
+@pytest.mark.parametrize("function", [mixed, wide, repeated])
+def test_a_stream_computes_the_same_bits_when_the_caller_starts_it(function):
+    recording = Recording(lambda *arrays: function(*arrays), given(), True)
+    for seed in (0, 0, 0, 1, 2, 2, 2):
+        arrays = given(seed)
+        before = [bits(one) for one in arrays]
+        found = recording.compute([*arrays])
+        assert kernels.module().available(found)
+        wanted = recording.replay(arrays)
+        assert [bits(one) for one in found] == [bits(one) for one in wanted]
+        assert [bits(one) for one in arrays] == before
+
+
+def test_what_a_stream_throws_is_thrown_and_leaves_nothing():
+    x = mx.ones((3, 3))
+    mx.eval(x)
+    recording = Recording(lambda x: [mx.linalg.inv(x) + 1, mx.sort(x)], [x])
+    for _ in range(3):
+        with pytest.raises((RuntimeError, ValueError), match="Inverse"):
+            recording.compute([x])
+    regular = 3 * mx.eye(3)
+    mx.eval(regular)
+    found, _ = recording.compute([regular])
+    assert bool(mx.all(mx.isfinite(found)))
+
+
+def test_streams_compute_what_would_keep_too_much():
+    arrays = [mx.ones((2, 7, 1 << 17)), mx.ones(3)]
     mx.eval(arrays)
-    recording = Recording(function, arrays)
-    assert recording.compute(arrays) is None
-    (found,) = recording.replay(arrays)
-    assert bool(mx.all(found == 3))
+    recording = Recording(lambda x, weight: [mx.sort(x * 2 + i) for i in range(8)], arrays)
+    assert recording.compute([*arrays]) is None
+    found = recording.replay(arrays)
+    assert all(bool(mx.all(one == 2 + i)) for i, one in enumerate(found))
 
 
 def test_streams_compute_what_is_recorded_of_lazy_or_other_arrays():

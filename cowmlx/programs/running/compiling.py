@@ -53,14 +53,15 @@ class Unit:
             results = self._compiled(*arrays)
         return self._split(results)
 
-    def at_once(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], list[mx.array]] | None:
-        """Return results and flags that this thread has computed, without a stream's.
+    def at_once(self, arrays: list[mx.array]) -> tuple[list[mx.array], list[mx.array]] | None:
+        """Return computed results and flags, if that takes no graph of mlx's.
 
         Args:
-            arrays: as for a call.
+            arrays: as for a call; emptied if it is done, so that arrays that nobody else holds
+                leave early.
 
         Returns:
-            None if streams have to compute them.
+            None if a call has to make the graph.
         """
         results = None if self._recording is None else self._recording.compute(arrays)
         return None if results is None else self._split(results)

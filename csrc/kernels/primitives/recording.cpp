@@ -11,6 +11,7 @@
 #include "mlx/device.h"
 #include "mlx/stream.h"
 #include "recording.h"
+#include "under_way.h"
 
 namespace cowmlx {
 namespace {
@@ -19,6 +20,10 @@ namespace {
  * other threads is little, and operations should have the memory of those before them. */
 constexpr size_t MOST_BYTES_HERE = 1 << 20;
 
+/* The same where the caller starts them on a stream, which keeps them all until the last is done.
+ */
+constexpr size_t MOST_BYTES_KEPT = 32 << 20;
+
 /* Operations of mlx whose results lie in the memory of their inputs, unless that has gaps. */
 constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguous", "ExpandDims",
                                                    "Flatten",   "Reshape",    "Slice",
@@ -26,6 +31,11 @@ constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguous", "E
 
 bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
+}
+
+/* Operations whose result is their input. */
+bool is_same(const mx::Primitive& primitive) {
+  return is(primitive, "Copy") || is(primitive, "StopGradient");
 }
 
 /* Gives up an operation's temporary arrays in the end, also where it fails. */
@@ -59,8 +69,10 @@ class Recording {
     merge();
     remove_unread();
     if (stream_.device == mx::Device::cpu) fuse_steps();
+    if (!is_short_) prepare_start();
     places_.clear();
     seen_.clear();
+    same_.clear();
   }
 
   /* Whether it was recorded for such arrays, and for the stream that is the default now. */
@@ -87,30 +99,18 @@ class Recording {
     return results(arrays);
   }
 
-  /* The same, computed by the caller's thread; nothing if streams have to compute, or if it was
-   * recorded for others. */
-  std::optional<std::vector<mx::array>> compute(const std::vector<mx::array>& inputs) const {
-    if (!is_short_ || !fits(inputs)) return std::nullopt;
-    Places arrays = known(inputs);
-    for (const std::optional<mx::array>& array : arrays)
-      if (array && !array->is_available()) return std::nullopt;
-    const Here here;
-    for (const Recorded& step : steps_) {
-      std::vector<mx::array> read = inputs_of(step, arrays), made;
-      for (size_t i = 0; i < step.outputs.size(); i++)
-        made.emplace_back(step.shapes[i], step.dtypes[i], step.primitive, std::vector<mx::array>{});
-      const mx::Stream stream = step.primitive->stream();
-      const Cleared cleared{mx::cpu::get_command_encoder(stream)};
-      step.primitive->eval_cpu(read, made);
-      if (is_view(*step.primitive) && made[0].data_shared_ptr() != read[0].data_shared_ptr())
-        mx::synchronize(stream); /* which copies */
-      for (size_t i = 0; i < made.size(); i++) {
-        made[i].detach();
-        made[i].set_status(mx::array::Status::available);
-        arrays[step.outputs[i]] = std::move(made[i]);
-      }
-    }
-    return results(arrays);
+  /* Whether `compute` takes these arrays. */
+  bool computes(const std::vector<mx::array>& inputs) const {
+    const auto is_there = [](const mx::array& array) { return array.is_available(); };
+    return (is_short_ || !ends_.empty()) && fits(inputs) && std::ranges::all_of(inputs, is_there) &&
+           std::ranges::all_of(kept_, [&](const auto& kept) { return is_there(kept.second); });
+  }
+
+  /* The same, computed: by the caller's thread, or on the stream without mlx's own account of a
+   * graph. */
+  std::vector<mx::array> compute(std::vector<mx::array> inputs) const {
+    Places arrays = known(std::move(inputs));
+    return is_short_ ? compute_here(arrays) : compute_there(arrays);
   }
 
   size_t steps() const { return steps_.size(); }
@@ -118,9 +118,83 @@ class Recording {
  private:
   using Places = std::vector<std::optional<mx::array>>;
 
-  Places known(const std::vector<mx::array>& inputs) const {
+  std::vector<mx::array> compute_here(Places& arrays) const {
+    const Here here;
+    for (const Recorded& step : steps_) {
+      std::vector<mx::array> read = inputs_of(step, arrays), made = outputs_of(step);
+      const mx::Stream stream = step.primitive->stream();
+      const Cleared cleared{mx::cpu::get_command_encoder(stream)};
+      step.primitive->eval_cpu(read, made);
+      if (is_view(*step.primitive) && made[0].data_shared_ptr() != read[0].data_shared_ptr())
+        mx::synchronize(stream); /* which copies */
+      put(step, made, arrays);
+    }
+    return results(arrays);
+  }
+
+  std::vector<mx::array> compute_there(Places& arrays) const {
+    UnderWay under_way(stream_);
+    for (size_t at = 0; at < steps_.size(); at++) {
+      const Recorded& step = steps_[at];
+      under_way.read().reserve(step.inputs.size());
+      for (size_t i = 0; i < step.inputs.size(); i++) {
+        std::optional<mx::array>& given = arrays[step.inputs[i]];
+        if (ends_[at][i]) {
+          under_way.read().push_back(std::move(*given));
+        } else {
+          under_way.read().push_back(*given);
+        }
+      }
+      under_way.made() = outputs_of(step);
+      under_way.start(*step.primitive);
+      put(step, under_way.made(), arrays);
+    }
+    under_way.finish();
+    return results(arrays);
+  }
+
+  static std::vector<mx::array> outputs_of(const Recorded& step) {
+    std::vector<mx::array> made;
+    made.reserve(step.outputs.size());
+    for (size_t i = 0; i < step.outputs.size(); i++)
+      made.emplace_back(step.shapes[i], step.dtypes[i], step.primitive, std::vector<mx::array>{});
+    return made;
+  }
+
+  /* Note what a step has made, or is about to make. */
+  static void put(const Recorded& step, std::vector<mx::array>& made, Places& arrays) {
+    for (size_t i = 0; i < made.size(); i++) {
+      made[i].detach();
+      made[i].set_status(mx::array::Status::available);
+      arrays[step.outputs[i]] = std::move(made[i]);
+    }
+  }
+
+  /* Find out whether the caller may start all steps, and where an array is read for the last time.
+   */
+  void prepare_start() {
+    size_t bytes = 0;
+    for (const Recorded& step : steps_) {
+      if (step.primitive->stream() != stream_) return;
+      if (is_view(*step.primitive)) continue;
+      for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
+    }
+    if (stream_.device != mx::Device::cpu || steps_.empty() || bytes > MOST_BYTES_KEPT) return;
+    std::vector<bool> later(count_);
+    for (const auto& [place, value] : kept_) later[place] = true;
+    for (const uint32_t place : results_) later[place] = true;
+    ends_.resize(steps_.size());
+    for (size_t at = steps_.size(); at-- > 0;) {
+      const std::vector<uint32_t>& inputs = steps_[at].inputs;
+      for (const uint32_t place : inputs)
+        ends_[at].push_back(!later[place] && std::ranges::count(inputs, place) == 1);
+      for (const uint32_t place : inputs) later[place] = true;
+    }
+  }
+
+  Places known(std::vector<mx::array> inputs) const {
     Places arrays(count_);
-    for (size_t i = 0; i < inputs.size(); i++) arrays[i] = inputs[i];
+    for (size_t i = 0; i < inputs.size(); i++) arrays[i] = std::move(inputs[i]);
     for (const auto& [place, value] : kept_) arrays[place] = value;
     return arrays;
   }
@@ -188,7 +262,10 @@ class Recording {
         continue;
       }
       waiting.pop_back();
-      if (is_made) {
+      if (is_made && is_same(array.primitive())) {
+        places_[array.id()] = places_.at(array.inputs()[0].id());
+        same_.push_back(array);
+      } else if (is_made) {
         write_step(array);
       } else {
         kept_.emplace_back(place_of(array), array);
@@ -330,9 +407,12 @@ class Recording {
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
   bool is_short_ = false; /* the caller may compute it */
+  /* Where the caller may start it: of each step's inputs, which nothing reads afterwards. */
+  std::vector<std::vector<bool>> ends_;
   /* While it is being recorded. */
   std::unordered_map<uintptr_t, uint32_t> places_;
   std::vector<mx::array> seen_;
+  std::vector<mx::array> same_; /* those whose place is their input's */
 };
 
 }  // namespace
@@ -354,11 +434,28 @@ Args:
       .def("replay", &Recording::replay, "inputs"_a,
            "The function's results, lazily.\n\n"
            "Raises:\n    ValueError: it was recorded for others.")
-      .def("compute", &Recording::compute, "inputs"_a, nb::call_guard<nb::gil_scoped_release>(),
-           R"(The function's results, computed by the caller's thread.
+      .def(
+          "compute",
+          [](const Recording& recording, nb::list given) -> std::optional<std::vector<mx::array>> {
+            auto inputs = nb::cast<std::vector<mx::array>>(given);
+            if (!recording.computes(inputs)) return std::nullopt;
+            given.clear();
+            const nb::gil_scoped_release release;
+            return recording.compute(std::move(inputs));
+          },
+          "inputs"_a,
+          R"(The function's results, computed before it returns, without mlx's account of a graph.
 
-None if streams have to compute: operations of mlx's own, long ones, inputs that are not computed or
-of other shapes or dtypes.)")
+Args:
+    inputs: a list, which is emptied: an operation may compute in the memory of what nobody else
+        holds.
+
+Returns:
+    None, and the list stays, if that cannot be: operations on other streams, ones that make tens of
+    MiB, inputs that are not computed or of other shapes or dtypes.
+
+Raises:
+    RuntimeError, ValueError, MemoryError: an operation failed; nothing of it is under way then.)")
       .def("steps", &Recording::steps, "How many operations it has.");
 }
 
