@@ -21,18 +21,31 @@ constexpr size_t MOST_INPUTS = 64;
 /* mlx's own functions of a number, so that results are the bits that its operations give. */
 #define COWMLX_BINARY(X) \
   X(Add) X(Subtract) X(Multiply) X(Divide) X(Maximum) X(Minimum) X(Power) X(LogAddExp) X(ArcTan2)
+/* Whose result is a bool; here 1 or 0, where all that is read is that. */
+#define COWMLX_COMPARED(X) X(Greater) X(GreaterEqual) X(Less) X(LessEqual) X(Equal) X(NotEqual)
 #define COWMLX_PLAIN(X) X(Negative) X(Abs) X(Square) X(Sqrt) X(Rsqrt) X(Floor) X(Ceil) X(Sign)
 #define COWMLX_CURVED(X) X(Exp) X(Expm1) X(Log) X(Log1p) X(Sigmoid) X(Tanh) X(Sin) X(Cos) X(Erf)
 #define COWMLX_UNARY(X) COWMLX_PLAIN(X) COWMLX_CURVED(X)
 
 #define COWMLX_NAME(NAME) NAME,
-enum class Code : uint8_t { COWMLX_BINARY(COWMLX_NAME) COWMLX_UNARY(COWMLX_NAME) };
+enum class Code : uint8_t {
+  COWMLX_BINARY(COWMLX_NAME) COWMLX_COMPARED(COWMLX_NAME) COWMLX_UNARY(COWMLX_NAME)
+};
 #undef COWMLX_NAME
 #define COWMLX_TEXT(NAME) #NAME,
-constexpr std::string_view NAMES[] = {COWMLX_BINARY(COWMLX_TEXT) COWMLX_UNARY(COWMLX_TEXT)};
+constexpr std::string_view NAMES[] = {COWMLX_BINARY(COWMLX_TEXT) COWMLX_COMPARED(COWMLX_TEXT)
+                                          COWMLX_UNARY(COWMLX_TEXT)};
 #undef COWMLX_TEXT
 
 bool is_binary(Code code) { return code < Code::Negative; }
+
+bool is_compared(Code code) { return code >= Code::Greater && code <= Code::NotEqual; }
+
+std::optional<Code> code_of(const mx::Primitive& primitive) {
+  const auto found = std::find(std::begin(NAMES), std::end(NAMES), primitive.name());
+  if (found == std::end(NAMES)) return std::nullopt;
+  return static_cast<Code>(found - std::begin(NAMES));
+}
 
 /* Values are numbered: first the inputs, then the result of each instruction. */
 struct Instruction {
@@ -95,6 +108,7 @@ void compute(Code code, const float* a, const float* b, int n, float* y) {
   case Code::NAME:        \
     return each(a, b, n, y, mx::detail::NAME{});
     COWMLX_BINARY(COWMLX_CASE)
+    COWMLX_COMPARED(COWMLX_CASE)
 #undef COWMLX_CASE
 #define COWMLX_CASE(NAME) \
   case Code::NAME:        \
@@ -244,8 +258,7 @@ class Fusion {
 
   std::vector<Recorded> fused() {
     for (const Recorded& step : steps_) {
-      const auto code = std::find(std::begin(NAMES), std::end(NAMES), step.primitive->name());
-      if (code == std::end(NAMES) || !add(static_cast<Code>(code - std::begin(NAMES)), step)) {
+      if (!add(step)) {
         for (const uint32_t place : step.inputs) close_of(place);
         written_.push_back(step);
       }
@@ -274,6 +287,22 @@ class Fusion {
     }
     if (arrays_[place].dtype() != mx::float32) return std::nullopt;
     return place;
+  }
+
+  /* Take a step into a group, or numbers that are made of a comparison together with that. */
+  bool add(const Recorded& step) {
+    const std::optional<Code> code = code_of(*step.primitive);
+    if (code) return !is_compared(*code) && add(*code, step);
+    const auto made = makers_.find(step.inputs.empty() ? UINT32_MAX : step.inputs[0]);
+    if (!is(*step.primitive, "AsType") || made == makers_.end()) return false;
+    const std::optional<Code> compared = code_of(*made->second->primitive);
+    if (!compared || !is_compared(*compared)) return false;
+    Recorded numbers = step;
+    numbers.inputs = made->second->inputs;
+    for (const uint32_t place : numbers.inputs) users_[place]++;
+    if (add(*compared, numbers)) return true;
+    for (const uint32_t place : numbers.inputs) users_[place]--;
+    return false;
   }
 
   bool add(Code code, const Recorded& step) {
@@ -320,7 +349,7 @@ class Fusion {
     const Group group = std::move(which->second);
     groups_.erase(which);
     for (const Recorded& step : group.steps) open_.erase(step.outputs[0]);
-    if (group.steps.size() == 1 && !alone_) {
+    if (group.steps.size() == 1 && !alone_ && !is_compared(group.instructions[0].code)) {
       written_.push_back(group.steps[0]);
       return;
     }
