@@ -32,6 +32,11 @@ def available() -> bool:
     return _found()[0] is not None
 
 
+def compute() -> bool:
+    """Whether there are kernels, and the CPU computes."""
+    return mx.default_device().type == mx.cpu and available()
+
+
 def reason() -> str:
     """Return why there are no kernels, a sentence without its full stop, or ""."""
     return _found()[1]

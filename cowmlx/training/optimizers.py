@@ -31,7 +31,7 @@ class Adam(mlx_optimizers.Adam):
         """Return a parameter after a step, and update its state."""
         if not (trained.takes(gradient, parameter, state["m"], state["v"]) and parameter.size):
             return super().apply_single(gradient, parameter, state)
-        return _after(self, gradient, parameter, state, mx.array(1.0))
+        return _after(self, gradient, parameter, state, 0.0)
 
 
 class AdamW(mlx_optimizers.AdamW):
@@ -43,8 +43,7 @@ class AdamW(mlx_optimizers.AdamW):
         """Return a parameter after a step, and update its state."""
         if not (trained.takes(gradient, parameter, state["m"], state["v"]) and parameter.size):
             return super().apply_single(gradient, parameter, state)
-        keep = 1 - self.learning_rate.astype(mx.float32) * self.weight_decay
-        return _after(self, gradient, parameter, state, keep)
+        return _after(self, gradient, parameter, state, self.weight_decay)
 
 
 def _after(
@@ -52,24 +51,37 @@ def _after(
     gradient: mx.array,
     parameter: mx.array,
     state: dict[str, Any],
-    keep: mx.array,
+    decay: float,
 ) -> mx.array:
-    rate, root = optimizer.learning_rate.astype(mx.float32), mx.array(1.0)
-    b1, b2 = optimizer.betas
-    if optimizer.bias_correction:
-        rate = (rate / (1 - b1**optimizer.step)).astype(mx.float32)
-        root = mx.rsqrt(1 - b2**optimizer.step).astype(mx.float32)
     after: mx.array
     after, state["m"], state["v"] = kernels.module().adam(
         parameter,
         gradient,
         state["m"],
         state["v"],
-        mx.stack([rate, root, keep]),
-        betas=(b1, b2),
+        _factors(optimizer, decay),
+        betas=optimizer.betas,
         eps=optimizer.eps,
     )
     return after
+
+
+def _factors(optimizer: mlx_optimizers.Adam, decay: float) -> mx.array:
+    """Return the factors of a step, made once for all parameters."""
+    made_of = optimizer.step, optimizer.learning_rate
+    known = optimizer.__dict__.get("_factors")
+    if known is not None and all(a is b for a, b in zip(known[0], made_of, strict=True)):
+        factors: mx.array = known[1]
+        return factors
+    rate = optimizer.learning_rate.astype(mx.float32)
+    keep, root = 1 - rate * decay, mx.array(1.0)
+    b1, b2 = optimizer.betas
+    if optimizer.bias_correction:
+        rate = (rate / (1 - b1**optimizer.step)).astype(mx.float32)
+        root = mx.rsqrt(1 - b2**optimizer.step).astype(mx.float32)
+    factors = mx.stack([rate, root, keep])
+    vars(optimizer)["_factors"] = made_of, factors
+    return factors
 
 
 MAX_OPTIMIZERS = 64

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import mlx.core as mx
 from mlx.optimizers import clip_grad_norm
 
+from cowmlx.accelerate import kernels, trained
 from cowmlx.errors import CowMlxError, InvalidArgument
 from cowmlx.programs.failure import shown
 from cowmlx.programs.operations.half import widened
@@ -102,7 +103,11 @@ def clipped(
             ``mlx.optimizers.clip_grad_norm``; 0: they are not.
     """
     own = dict(gradients)
-    _, before = clip_grad_norm(_widened(own), 1.0)
+    wide = _widened(own)
+    if trained.takes(*wide.values()):
+        before = kernels.module().norm(list(wide.values()))
+    else:
+        _, before = clip_grad_norm(wide, 1.0)
     if value > 0:
         own = {name: mx.clip(array, -value, value) for name, array in own.items()}
     if norm > 0:

@@ -68,10 +68,12 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_encoder(module);
   cowmlx::bind_evaluation(module);
   cowmlx::bind_experts(module);
+  cowmlx::bind_indices(module);
   cowmlx::bind_mlstm(module);
   cowmlx::bind_layers(module);
   cowmlx::bind_layers_decode(module);
   cowmlx::bind_layers_steps(module);
+  cowmlx::bind_norm(module);
   cowmlx::bind_pack(module);
   cowmlx::bind_product(module);
   cowmlx::bind_recording(module);

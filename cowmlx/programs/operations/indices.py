@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.accelerate import kernels
 from cowmlx.programs.operations.row import Attribute, Attributes, OperationError, Spec
 from cowmlx.programs.operations.rules import INTEGERS, dtypes_refused
 
@@ -54,7 +55,9 @@ class Check:
         Args:
             found: the evaluated array, if it is not :attr:`found`, as after a trace.
         """
-        rows: Any = (self.found if found is None else found).reshape(-1, 3).tolist()
+        flag = self.found if found is None else found
+        # Without an operation for a stream where there is one row.
+        rows: Any = [flag.tolist()] if flag.ndim == 1 else flag.reshape(-1, 3).tolist()
         for count, place, value in rows:
             if not count:
                 continue
@@ -109,7 +112,10 @@ def check_range(argument: str, indices: mx.array, low: int, high: int) -> list[C
     """Return the check that all indices are within low and high; none for no indices."""
     if indices.size == 0:
         return []
-    wide = _wide(mx.stop_gradient(indices))
+    indices = mx.stop_gradient(indices)
+    if kernels.compute():
+        return [Check(kernels.module().outside(indices, low, high), argument, low, high)]
+    wide = _wide(indices)
     bad = wide > _scalar(high, wide)
     if wide.dtype not in (mx.uint32, mx.uint64):
         bad = bad | (wide < _scalar(low, wide))

@@ -40,7 +40,7 @@ class Note:
         error: CowMlxError | None = None
         if self.check is not None:
             error = self.check.look(flag)
-        elif mx.any(flag).item():
+        elif (flag if flag.ndim == 0 else mx.any(flag)).item():
             error = OperationError(
                 "out_of_range",
                 f"{self.op} makes a number that is not finite, and was given none",

@@ -1,0 +1,108 @@
+#include "operation.h"
+
+namespace cowmlx {
+namespace {
+
+struct Bounds {
+  int64_t low, high;
+};
+
+template <class T>
+void find(const T* values, int64_t size, Bounds bounds, int64_t* found) {
+  /* No number below 0 is unsigned, and of 64 bits only signed ones are compared as such. */
+  const auto low = std::is_signed_v<T> ? bounds.low : 0;
+  const auto is_bad = [&](T value) {
+    if constexpr (std::is_same_v<T, uint64_t>) return value > static_cast<uint64_t>(bounds.high);
+    return int64_t(value) < low || int64_t(value) > bounds.high;
+  };
+  int64_t count = 0, place = 0;
+  for (int64_t at = 0; at < size; at++) count += is_bad(values[at]);
+  while (count > 0 && !is_bad(values[place])) place++;
+  found[0] = count;
+  found[1] = place;
+  found[2] = static_cast<int64_t>(values[place]);
+}
+
+void find(const mx::array& values, Bounds bounds, int64_t* found) {
+  const auto size = static_cast<int64_t>(values.size());
+  const auto of = [&]<class T>(T) { find(values.data<T>(), size, bounds, found); };
+  switch (values.dtype().val()) {
+    case mx::Dtype::Val::int8:
+      return of(int8_t{});
+    case mx::Dtype::Val::int16:
+      return of(int16_t{});
+    case mx::Dtype::Val::int32:
+      return of(int32_t{});
+    case mx::Dtype::Val::int64:
+      return of(int64_t{});
+    case mx::Dtype::Val::uint8:
+      return of(uint8_t{});
+    case mx::Dtype::Val::uint16:
+      return of(uint16_t{});
+    case mx::Dtype::Val::uint32:
+      return of(uint32_t{});
+    default:
+      return of(uint64_t{});
+  }
+}
+
+/* How many of some integers are out of bounds, where the first one is, and its value. */
+class Outside : public WithGradient {
+ public:
+  Outside(mx::Stream stream, Bounds bounds) : WithGradient(stream), bounds_(bounds) {}
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    dispatch(encoder, [values = mx::array::unsafe_weak_copy(inputs[0]), bounds = bounds_,
+                       found = out.data<int64_t>()] { find(values, bounds, found); });
+  }
+
+  const char* name() const override { return "CowmlxOutside"; }
+
+ protected:
+  mx::array plainly(const Arrays& inputs) override {
+    const mx::Stream s = stream();
+    const mx::array& given = inputs[0];
+    const mx::array wide = given.itemsize() < 4 ? mx::astype(given, mx::int32, s) : given;
+    mx::array bad = mx::greater(wide, mx::array(bounds_.high, wide.dtype()), s);
+    if (mx::issubdtype(wide.dtype(), mx::signedinteger))
+      bad = mx::logical_or(bad, mx::less(wide, mx::array(bounds_.low, wide.dtype()), s), s);
+    bad = mx::flatten(bad, s);
+    const mx::array place = mx::argmax(mx::astype(bad, mx::int32, s), false, s);
+    Arrays found{mx::sum(bad, false, s), place, mx::take(mx::flatten(wide, s), place, s)};
+    for (mx::array& one : found) one = mx::astype(one, mx::int64, s);
+    return mx::stack(found, s);
+  }
+
+  mx::Dtype type() const override { return mx::int64; }
+
+ private:
+  Bounds bounds_;
+};
+
+mx::array outside(const mx::array& values, int64_t low, int64_t high) {
+  const mx::Dtype type = values.dtype();
+  if (!mx::issubdtype(type, mx::integer)) refuse("values must be integers");
+  if (values.size() == 0) refuse("there are no values");
+  const mx::Stream stream = cpu_stream();
+  return mx::array({3}, mx::int64, std::make_shared<Outside>(stream, Bounds{low, high}),
+                   {mx::contiguous(values, false, stream)});
+}
+
+}  // namespace
+
+void bind_indices(nb::module_& module) {
+  module.def("outside", outside, "values"_a, "low"_a, "high"_a,
+             R"(Which integers are out of bounds.
+
+Args:
+    values: integers of any shape, at least one.
+    low: the least that is in bounds; unsigned ones have none.
+    high: the greatest.
+
+Returns:
+    (3,) int64: how many are out of bounds, where the first is in row-major order, and its value; 0,
+    0 and the first value if none is.)");
+}
+
+}  // namespace cowmlx
