@@ -1,6 +1,5 @@
 /* Convolutions as an operation of mlx, with a bias and a relu where networks have them. */
-#include "convolution.h"
-
+#include "convolution_gradients.h"
 #include "operation.h"
 
 namespace cowmlx {
@@ -48,22 +47,8 @@ class Convolution : public WithGradient, public Extensible {
     return std::make_shared<Convolution>(stream(), shape_, axes_, biased_, true);
   }
 
-  /* Convolutions again, which have gradients of the same kind; those of groups are mlx's. */
   Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
-             const Arrays& outputs) override {
-    const int64_t columns = int64_t{shape_.images} * shape_.out[0] * shape_.out[1] * shape_.out[2];
-    const bool fits =
-        columns <= MOST_COLUMNS && int64_t{shape_.taps()} * shape_.outputs <= MOST_COLUMNS;
-    const bool is_mlx_wrong = *std::ranges::max_element(shape_.spread) > 1;
-    if (shape_.groups > 1 || biased_ || positive_ || (!fits && !is_mlx_wrong) ||
-        outputs[0].size() == 0)
-      return WithGradient::vjp(primals, cotangents, arguments, outputs);
-    Arrays found;
-    for (const int argument : arguments)
-      found.push_back(argument == 0 ? of_input(primals[1], cotangents[0])
-                                    : of_weight(primals[0], cotangents[0]));
-    return found;
-  }
+             const Arrays& outputs) override;
 
   /* Rows of images are more images. */
   std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
@@ -106,6 +91,27 @@ class Convolution : public WithGradient, public Extensible {
   }
 
  private:
+  class Gradient;
+
+  /* Whether there is an operation for the gradient of an argument. That of the input is for where
+   * a convolution would meet zeros between numbers, or fill few lanes. */
+  bool has_gradient(int argument) const {
+    const bool is_apart = *std::ranges::max_element(shape_.stride) > 1;
+    return *std::ranges::max_element(shape_.spread) == 1 &&
+           (argument == 1 || (shape_.images > 1 && (is_apart || shape_.channels < LANES)));
+  }
+
+  /* Whether it is computed as a convolution. mlx's gradient is wrong where the input is dilated. */
+  bool is_again(int argument) const {
+    const int64_t columns =
+        argument == 0 ? int64_t{shape_.taps()} * shape_.outputs : int64_t{shape_.results()};
+    return columns <= MOST_COLUMNS || *std::ranges::max_element(shape_.spread) > 1;
+  }
+
+  mx::array again(int argument, const mx::array& other, const mx::array& by) {
+    return argument == 0 ? of_input(other, by) : of_weight(other, by);
+  }
+
   /* Its sizes with other numbers of images and channels, and each axis as `change` makes it. */
   template <class Change>
   mx::array another(int images, int channels, int outputs, bool flip, Arrays inputs,
@@ -187,6 +193,84 @@ class Convolution : public WithGradient, public Extensible {
   bool biased_, positive_;
   Keeper keeper_;
 };
+
+/* The gradient of an argument: of the other one and the result's gradient. */
+class Convolution::Gradient : public WithGradient {
+ public:
+  Gradient(mx::Stream stream, const ConvolutionShape& shape, size_t axes, int argument)
+      : WithGradient(stream), shape_(shape), axes_(axes), argument_(argument) {}
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    if (argument_ == 0) {
+      InputGradientJob job{};
+      fill(job, inputs, out, job.weight, job.by, encoder);
+      job.packed = temporary<float>(encoder, job.packed_numbers());
+      dispatch(encoder, std::move(job));
+    } else {
+      WeightGradientJob job{};
+      fill(job, inputs, out, job.x, job.by, encoder);
+      job.zeros = temporary<float>(encoder, shape_.channels);
+      job.sums = temporary<float>(encoder, job.parts() * job.part_numbers());
+      dispatch(encoder, std::move(job));
+    }
+  }
+
+  const char* name() const override { return "CowmlxConvolutionGradient"; }
+
+ protected:
+  /* A convolution again, or mlx's gradient, where results are many. */
+  mx::array plainly(const Arrays& inputs) override {
+    Convolution own(stream(), shape_, axes_, false, false);
+    if (own.is_again(argument_)) return own.again(argument_, inputs[0], inputs[1]);
+    const Three& lengths = argument_ == 0 ? shape_.in : shape_.kernel;
+    mx::Shape sides{argument_ == 0 ? shape_.images : shape_.outputs};
+    for (size_t at = AXES - axes_; at < AXES; at++) sides.push_back(lengths[at]);
+    sides.push_back(shape_.channels);
+    const auto result = [&](const Arrays& given) -> Arrays {
+      return {
+          own.plainly(argument_ == 0 ? Arrays{given[0], inputs[0]} : Arrays{inputs[0], given[0]})};
+    };
+    return mx::vjp(result, {mx::zeros(sides, mx::float32, stream())}, {inputs[1]}).second[0];
+  }
+
+ private:
+  template <class Job>
+  void fill(Job& job, const Arrays& inputs, mx::array& out, const float*& other, const float*& by,
+            mx::cpu::CommandEncoder& encoder) const {
+    job.shape = shape_;
+    job.workers = threads();
+    other = lying(inputs[0], encoder, job.copies[0]);
+    by = lying(inputs[1], encoder, job.copies[1]);
+    job.room = temporary<float>(encoder, job.workers * job.worker_numbers());
+    job.out = out.data<float>();
+  }
+
+  ConvolutionShape shape_;
+  size_t axes_;
+  int argument_;
+};
+
+Arrays Convolution::vjp(const Arrays& primals, const Arrays& cotangents,
+                        const std::vector<int>& arguments, const Arrays& outputs) {
+  if (shape_.groups > 1 || biased_ || positive_ || outputs[0].size() == 0)
+    return WithGradient::vjp(primals, cotangents, arguments, outputs);
+  Arrays found;
+  for (const int argument : arguments) {
+    const auto at = static_cast<size_t>(argument);
+    const mx::array& other = primals[1 - at];
+    if (has_gradient(argument)) {
+      found.emplace_back(primals[at].shape(), mx::float32,
+                         std::make_shared<Gradient>(stream(), shape_, axes_, argument),
+                         Arrays{other, cotangents[0]});
+    } else if (is_again(argument)) {
+      found.push_back(again(argument, other, cotangents[0]));
+    } else {
+      found.push_back(WithGradient::vjp(primals, cotangents, {argument}, outputs)[0]);
+    }
+  }
+  return found;
+}
 
 Three three(const std::vector<int>& given, size_t axes, const std::string& name, int least) {
   if (given.size() != axes)
