@@ -20,7 +20,8 @@ static struct {
   pthread_mutex_t lock;
   cow_request* first;
   cow_request* last;
-  atomic_bool open; /* written with the lock held */
+  atomic_bool open;   /* written with the lock held, as the next one is */
+  atomic_int waiting; /* requests from the first to the last */
   atomic_bool
       work_pending;   /* a call that runs may continue, since the dispatch thread last slept */
   atomic_bool asleep; /* the thread that sets it to false posts */
@@ -99,6 +100,7 @@ static bool append(cow_request* request, cow_sleeper* waiter) {
       queue.first = request;
     }
     queue.last = request;
+    queue.waiting++;
   }
   pthread_mutex_unlock(&queue.lock);
   if (open) rouse();
@@ -107,14 +109,31 @@ static bool append(cow_request* request, cow_sleeper* waiter) {
 
 bool cow_queue_send(cow_request* request) { return append(request, NULL); }
 
+/* Wait for the answer, or the first event. One caller at a time looks for it: others would take the
+ * processors from what they wait for. */
+static void await(cow_sleeper* sleeper) {
+  static atomic_bool is_taken;
+  if (atomic_exchange(&is_taken, true)) {
+    cow_sleeper_sleep(sleeper);
+    return;
+  }
+  bool came = cow_sleeper_look(sleeper);
+  atomic_store(&is_taken, false);
+  if (!came) cow_sleeper_sleep(sleeper);
+}
+
 bool cow_queue_submit(cow_request* request) {
   cow_sleeper sleeper;
   cow_sleeper_init(&sleeper);
   bool open = append(request, &sleeper);
-  while (open) {
+  for (bool first = true; open; first = false) {
     /* Woken once for every event and once for the end, which comes last. The event stays as it is
      * until this thread has delivered it. */
-    cow_sleeper_sleep(&sleeper);
+    if (first) {
+      await(&sleeper);
+    } else {
+      cow_sleeper_sleep(&sleeper);
+    }
     if (request->event.kind != COW_EVENT_NONE) {
       deliver(request);
     } else if (request->done) {
@@ -161,6 +180,7 @@ void cow_queue_close(void) {
   queue.open = false;
   cow_request* waiting = queue.first;
   queue.first = queue.last = NULL;
+  queue.waiting = 0;
   pthread_mutex_unlock(&queue.lock);
   while (waiting) {
     cow_request* request = waiting;
@@ -178,17 +198,15 @@ cow_request* cow_queue_take(void) {
   if (request) {
     queue.first = request->next;
     if (!queue.first) queue.last = NULL;
+    queue.waiting--;
   }
   pthread_mutex_unlock(&queue.lock);
   return request;
 }
 
-static bool has_work(void) {
-  if (atomic_load(&queue.work_pending)) return true;
-  pthread_mutex_lock(&queue.lock);
-  bool has = queue.first != NULL;
-  pthread_mutex_unlock(&queue.lock);
-  return has;
+static bool has_work(void* unused) {
+  (void)unused;
+  return atomic_load(&queue.work_pending) || atomic_load(&queue.waiting) > 0;
 }
 
 /* Sleep until a thread posts; false if the time is over. */
@@ -200,9 +218,10 @@ static bool doze(int64_t microseconds) {
 
 /* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. */
 bool cow_queue_sleep(int64_t microseconds) {
+  if (cow_look_for(has_work, NULL)) return atomic_exchange(&queue.work_pending, false);
   for (;;) {
     atomic_store(&queue.asleep, true);
-    bool work = has_work();
+    bool work = has_work(NULL);
     bool woken = !work && doze(microseconds);
     if (woken) continue;
     if (!atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);

@@ -4,6 +4,38 @@
 
 #include "queue/semaphores.h"
 
+#include <unistd.h>
+
+/* How long a thread looks before it sleeps, and how often it rests between two looks. */
+enum { LOOK_NANOSECONDS = 50000, RESTS = 8 };
+
+static void rest(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most cores */
+#endif
+}
+
+static int64_t now(void) {
+  struct timespec at;
+  clock_gettime(CLOCK_MONOTONIC, &at);
+  return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+bool cow_look_for(bool (*is_there)(void* context), void* context) {
+  static _Atomic long processors;
+  if (!processors) processors = sysconf(_SC_NPROCESSORS_ONLN);
+  if (is_there(context)) return true;
+  if (processors < 2) return false;
+  const int64_t end = now() + LOOK_NANOSECONDS;
+  do {
+    for (int i = 0; i < RESTS; i++) rest();
+    if (is_there(context)) return true;
+  } while (now() < end);
+  return false;
+}
+
 struct timespec cow_time_after(int64_t microseconds) {
   struct timespec at;
   clock_gettime(CLOCK_REALTIME, &at);
@@ -50,6 +82,15 @@ void cow_sleeper_sleep(cow_sleeper* sleeper) {
   pthread_mutex_unlock(&sleeper->lock);
 }
 
+static bool is_woken(void* given) {
+  cow_sleeper* sleeper = given;
+  if (pthread_mutex_trylock(&sleeper->lock)) return false;
+  bool woken = sleeper->times > 0;
+  if (woken) sleeper->times--;
+  pthread_mutex_unlock(&sleeper->lock);
+  return woken;
+}
+
 /* The sleeping thread returns behind the lock, so this touches nothing that it destroys. */
 void cow_sleeper_wake(cow_sleeper* sleeper) {
   pthread_mutex_lock(&sleeper->lock);
@@ -85,6 +126,10 @@ void cow_sleeper_destroy(cow_sleeper* sleeper) { sem_destroy(sleeper); }
 
 void cow_sleeper_sleep(cow_sleeper* sleeper) { cow_semaphore_wait(sleeper); }
 
+static bool is_woken(void* sleeper) { return sem_trywait(sleeper) == 0; }
+
 void cow_sleeper_wake(cow_sleeper* sleeper) { sem_post(sleeper); }
 
 #endif
+
+bool cow_sleeper_look(cow_sleeper* sleeper) { return cow_look_for(is_woken, sleeper); }

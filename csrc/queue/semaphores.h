@@ -39,6 +39,11 @@ void cow_semaphore_wait(cow_semaphore* semaphore);
 /* False if no thread has posted when the time is over, or a signal came first. */
 bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds);
 
+/* Ask again and again for a while, some microseconds: waking a thread takes longer than most of
+ * what is waited for. True once the answer is; false after that time, or where there is one
+ * processor. */
+bool cow_look_for(bool (*is_there)(void* context), void* context);
+
 /* For callers. It may lie on the caller's stack: a thread that has slept as often as it was woken
  * may destroy it. */
 
@@ -47,6 +52,9 @@ void cow_sleeper_destroy(cow_sleeper* sleeper);
 
 /* Sleep until woken once more than it has slept. */
 void cow_sleeper_sleep(cow_sleeper* sleeper);
+
+/* Look for it for a while, without sleep: true if it came, which counts as a sleep. */
+bool cow_sleeper_look(cow_sleeper* sleeper);
 
 void cow_sleeper_wake(cow_sleeper* sleeper);
 

@@ -7,7 +7,6 @@ gradient written out.  The trained weights know nothing of it.
 """
 
 import ctypes
-import os
 import subprocess
 from functools import lru_cache
 from pathlib import Path
