@@ -74,7 +74,7 @@ def _factors(optimizer: mlx_optimizers.Adam, decay: float) -> mx.array:
         factors: mx.array = known[1]
         return factors
     rate = optimizer.learning_rate.astype(mx.float32)
-    keep, root = 1 - rate * decay, mx.array(1.0)
+    keep, root = 1 - rate * decay if decay else mx.array(1.0), mx.array(1.0)
     b1, b2 = optimizer.betas
     if optimizer.bias_correction:
         rate = (rate / (1 - b1**optimizer.step)).astype(mx.float32)

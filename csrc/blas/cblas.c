@@ -96,7 +96,7 @@ static struct parts cut(int m, int n, int k) {
   if (most > work) most = (int)work;
   if (most > side / UNIT) most = side / UNIT;
   if (most < 2) return parts;
-  parts.size = ((side + most - 1) / most + UNIT - 1) / UNIT * UNIT;
+  parts.size = (side - 1) / most / UNIT * UNIT + UNIT;
   parts.count = (side + parts.size - 1) / parts.size;
   return parts;
 }

@@ -113,11 +113,12 @@ bool cow_queue_send(cow_request* request) { return append(request, NULL); }
  * processors from what they wait for. */
 static void await(cow_sleeper* sleeper) {
   static atomic_bool is_taken;
+  static cow_looks looks;
   if (atomic_exchange(&is_taken, true)) {
     cow_sleeper_sleep(sleeper);
     return;
   }
-  bool came = cow_sleeper_look(sleeper);
+  bool came = cow_sleeper_look(sleeper, &looks);
   atomic_store(&is_taken, false);
   if (!came) cow_sleeper_sleep(sleeper);
 }
@@ -218,7 +219,8 @@ static bool doze(int64_t microseconds) {
 
 /* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. */
 bool cow_queue_sleep(int64_t microseconds) {
-  if (cow_look_for(has_work, NULL)) return atomic_exchange(&queue.work_pending, false);
+  static cow_looks looks;
+  if (cow_look_for(has_work, NULL, &looks)) return atomic_exchange(&queue.work_pending, false);
   for (;;) {
     atomic_store(&queue.asleep, true);
     bool work = has_work(NULL);

@@ -4,10 +4,9 @@
 
 #include "queue/semaphores.h"
 
-#include <unistd.h>
-
-/* How long a thread looks before it sleeps, and how often it rests between two looks. */
-enum { LOOK_NANOSECONDS = 50000, RESTS = 8 };
+/* How long a thread looks, and how often it rests between two questions; after how many failures it
+ * looks only once in so many times. */
+enum { LOOK_NANOSECONDS = 50000, RESTS = 8, PATIENCE = 16, SELDOM = 64 };
 
 static void rest(void) {
 #if defined(__x86_64__)
@@ -23,15 +22,18 @@ static int64_t now(void) {
   return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-bool cow_look_for(bool (*is_there)(void* context), void* context) {
-  static _Atomic long processors;
-  if (!processors) processors = sysconf(_SC_NPROCESSORS_ONLN);
+bool cow_look_for(bool (*is_there)(void* context), void* context, cow_looks* looks) {
   if (is_there(context)) return true;
-  if (processors < 2) return false;
+  const unsigned int failed = atomic_load(&looks->failed);
+  atomic_store(&looks->failed, failed + 1); /* one more or less is all the same */
+  if (failed >= PATIENCE && failed % SELDOM) return false;
   const int64_t end = now() + LOOK_NANOSECONDS;
   do {
     for (int i = 0; i < RESTS; i++) rest();
-    if (is_there(context)) return true;
+    if (is_there(context)) {
+      atomic_store(&looks->failed, 0);
+      return true;
+    }
   } while (now() < end);
   return false;
 }
@@ -132,4 +134,6 @@ void cow_sleeper_wake(cow_sleeper* sleeper) { sem_post(sleeper); }
 
 #endif
 
-bool cow_sleeper_look(cow_sleeper* sleeper) { return cow_look_for(is_woken, sleeper); }
+bool cow_sleeper_look(cow_sleeper* sleeper, cow_looks* looks) {
+  return cow_look_for(is_woken, sleeper, looks);
+}

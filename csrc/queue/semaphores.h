@@ -2,6 +2,7 @@
 #ifndef COW_SEMAPHORES_H
 #define COW_SEMAPHORES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -39,10 +40,15 @@ void cow_semaphore_wait(cow_semaphore* semaphore);
 /* False if no thread has posted when the time is over, or a signal came first. */
 bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds);
 
-/* Ask again and again for a while, some microseconds: waking a thread takes longer than most of
- * what is waited for. True once the answer is; false after that time, or where there is one
- * processor. */
-bool cow_look_for(bool (*is_there)(void* context), void* context);
+/* How often looking has failed since it last succeeded. */
+typedef struct cow_looks {
+  atomic_uint failed;
+} cow_looks;
+
+/* Ask again and again for some microseconds: waking a thread may take longer than what is waited
+ * for. Whether the answer is true in the end. Where that fails again and again, as on one
+ * processor, it asks once, nearly always. */
+bool cow_look_for(bool (*is_there)(void* context), void* context, cow_looks* looks);
 
 /* For callers. It may lie on the caller's stack: a thread that has slept as often as it was woken
  * may destroy it. */
@@ -54,7 +60,7 @@ void cow_sleeper_destroy(cow_sleeper* sleeper);
 void cow_sleeper_sleep(cow_sleeper* sleeper);
 
 /* Look for it for a while, without sleep: true if it came, which counts as a sleep. */
-bool cow_sleeper_look(cow_sleeper* sleeper);
+bool cow_sleeper_look(cow_sleeper* sleeper, cow_looks* looks);
 
 void cow_sleeper_wake(cow_sleeper* sleeper);
 

@@ -64,9 +64,16 @@ class Outside : public WithGradient {
     const mx::Stream s = stream();
     const mx::array& given = inputs[0];
     const mx::array wide = given.itemsize() < 4 ? mx::astype(given, mx::int32, s) : given;
-    mx::array bad = mx::greater(wide, mx::array(bounds_.high, wide.dtype()), s);
-    if (mx::issubdtype(wide.dtype(), mx::signedinteger))
-      bad = mx::logical_or(bad, mx::less(wide, mx::array(bounds_.low, wide.dtype()), s), s);
+    const bool is_signed = mx::issubdtype(wide.dtype(), mx::signedinteger);
+    const auto number =
+        [&](int64_t bound) { /* one beyond the type bounds nothing */
+                             if (wide.itemsize() == 4)
+                               bound = is_signed ? std::clamp<int64_t>(bound, INT32_MIN, INT32_MAX)
+                                                 : std::clamp<int64_t>(bound, 0, UINT32_MAX);
+                             return mx::array(bound, wide.dtype());
+        };
+    mx::array bad = mx::greater(wide, number(bounds_.high), s);
+    if (is_signed) bad = mx::logical_or(bad, mx::less(wide, number(bounds_.low), s), s);
     bad = mx::flatten(bad, s);
     const mx::array place = mx::argmax(mx::astype(bad, mx::int32, s), false, s);
     Arrays found{mx::sum(bad, false, s), place, mx::take(mx::flatten(wide, s), place, s)};

@@ -72,7 +72,8 @@ void bind_norm(nb::module_& module) {
   module.def("norm", norm, "arrays"_a,
              R"(The Euclidean norm of all numbers of some float32 arrays together.
 
-Squares are added up as float64. The result does not depend on the number of threads.
+Squares are added up as float32, 64 at most, and these sums as float64. The result does not depend on
+the number of threads.
 
 Args:
     arrays: of any shapes.

@@ -33,6 +33,11 @@ bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
 
+/* Views that are copies where the input has gaps. */
+bool may_copy(const mx::Primitive& view) {
+  return is(view, "Contiguous") || is(view, "Flatten") || is(view, "Reshape");
+}
+
 /* Operations whose result is their input. */
 bool is_same(const mx::Primitive& primitive) {
   return is(primitive, "Copy") || is(primitive, "StopGradient");
@@ -110,13 +115,13 @@ class Recording {
    * graph. */
   std::vector<mx::array> compute(std::vector<mx::array> inputs) const {
     Places arrays = known(std::move(inputs));
-    return is_short_ ? compute_here(arrays) : compute_there(arrays);
+    return is_short_ ? compute_here(arrays) : compute_there(std::move(arrays));
   }
 
   size_t steps() const { return steps_.size(); }
 
  private:
-  using Places = std::vector<std::optional<mx::array>>;
+  using Places = UnderWay::Places;
 
   std::vector<mx::array> compute_here(Places& arrays) const {
     const Here here;
@@ -132,17 +137,18 @@ class Recording {
     return results(arrays);
   }
 
-  std::vector<mx::array> compute_there(Places& arrays) const {
-    UnderWay under_way(stream_);
+  std::vector<mx::array> compute_there(Places given) const {
+    UnderWay under_way(stream_, std::move(given));
+    Places& arrays = under_way.places();
     for (size_t at = 0; at < steps_.size(); at++) {
       const Recorded& step = steps_[at];
       under_way.read().reserve(step.inputs.size());
       for (size_t i = 0; i < step.inputs.size(); i++) {
-        std::optional<mx::array>& given = arrays[step.inputs[i]];
+        std::optional<mx::array>& array = arrays[step.inputs[i]];
         if (ends_[at][i]) {
-          under_way.read().push_back(std::move(*given));
+          under_way.read().push_back(std::move(*array));
         } else {
-          under_way.read().push_back(*given);
+          under_way.read().push_back(*array);
         }
       }
       under_way.made() = outputs_of(step);
@@ -176,7 +182,7 @@ class Recording {
     size_t bytes = 0;
     for (const Recorded& step : steps_) {
       if (step.primitive->stream() != stream_) return;
-      if (is_view(*step.primitive)) continue;
+      if (is_view(*step.primitive) && !may_copy(*step.primitive)) continue;
       for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
     }
     if (stream_.device != mx::Device::cpu || steps_.empty() || bytes > MOST_BYTES_KEPT) return;

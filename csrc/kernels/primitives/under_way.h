@@ -6,6 +6,7 @@
 #include <exception>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,10 +21,12 @@ namespace cowmlx {
  * started. */
 class UnderWay {
  public:
-  explicit UnderWay(mx::Stream stream)
+  using Places = std::vector<std::optional<mx::array>>;
+
+  UnderWay(mx::Stream stream, Places places)
       : stream_(stream),
         encoder_(mx::cpu::get_command_encoder(stream)),
-        kept_(std::make_unique<Kept>()),
+        kept_(std::make_unique<Kept>(std::move(places))),
         done_(std::make_shared<std::atomic<int>>(0)) {}
 
   ~UnderWay() {
@@ -44,6 +47,9 @@ class UnderWay {
 
   UnderWay(const UnderWay&) = delete;
   UnderWay& operator=(const UnderWay&) = delete;
+
+  /* Arrays that a later operation may read, or nobody: they stay as long, too. */
+  Places& places() { return kept_->places; }
 
   /* Inputs and outputs of the next operation, and then of the last one. It may compute in the
    * memory of inputs that nothing else holds. */
@@ -66,7 +72,8 @@ class UnderWay {
   static constexpr int MOST_TRIES = 1000;
 
   struct Kept {
-    std::vector<mx::array> read, made, temporaries, others;
+    Places places;
+    std::vector<mx::array> read{}, made{}, temporaries{}, others{};
   };
 
   void keep(std::vector<mx::array>& arrays) {

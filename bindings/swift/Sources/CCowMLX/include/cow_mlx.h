@@ -2484,7 +2484,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
  * Train until an end that params set: by steps, epochs or next_batch.
  *
  * It continues at the training's place in the data. A loaded training with the same data and params
- * ends with the same bits as an uninterrupted one. Other data start from the beginning.
+ * ends with the same bits as an uninterrupted one with as many threads. Other data start from the
+ * beginning.
  *
  * @param params     the data and the end; the library copies it
  * @param on_event   receives steps, evaluations and checkpoints, and last the end; may be NULL
