@@ -170,6 +170,10 @@ def _is_comparable(case: Case, arrays: list[Array], eager: list[Array], inexact:
     is_large = max(numbers, default=0) > 1e4
     if "float16" in {each.dtype for each in both} and is_large:
         return False  # infinite where it is computed with
+    if name == "triplet_loss" and is_large:
+        return False  # roots of distances beside an eps that has all the digits
+    if "bits" in kinds and any(type(each) is float for each in case["attributes"].values()):
+        return False  # numpy computes with integers as floats then
     if name == "rope" and is_large:
         return False  # angles of which float32 has no digits behind the point
     if name == "binary_cross_entropy" and kinds != {"range"}:
