@@ -32,8 +32,8 @@ def available() -> bool:
     return _found()[0] is not None
 
 
-def compute() -> bool:
-    """Whether there are kernels, and the CPU computes."""
+def usable() -> bool:
+    """Whether there are kernels, and the default device is the CPU."""
     return mx.default_device().type == mx.cpu and available()
 
 

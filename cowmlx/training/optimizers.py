@@ -67,9 +67,9 @@ def _after(
 
 
 def _factors(optimizer: mlx_optimizers.Adam, decay: float) -> mx.array:
-    """Return the factors of a step, made once for all parameters."""
+    """Return the factors of a step, made once for all parameters; the options never change."""
     made_of = optimizer.step, optimizer.learning_rate
-    known = optimizer.__dict__.get("_factors")
+    known = vars(optimizer).get("_factors")
     if known is not None and all(a is b for a, b in zip(known[0], made_of, strict=True)):
         factors: mx.array = known[1]
         return factors

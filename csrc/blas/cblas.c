@@ -65,8 +65,8 @@ static void leave(void) {
   pthread_mutex_unlock(&products.lock);
 }
 
-/* How many threads compute, and what runs chunks 0 to count - 1 on them: those of the kernels. NULL
- * before they are there. */
+/* The kernels' thread pool: its number of threads, and the function that runs chunks 0 to count - 1
+ * on them. NULL until the kernels' module is loaded. */
 typedef int (*threads_fn)(void);
 typedef void (*parallel_fn)(int count, void (*chunk)(void* context, int index), void* context);
 static _Atomic(threads_fn) threads;
@@ -78,8 +78,8 @@ EXPORT void cow_blas_share(threads_fn count, parallel_fn run) {
 }
 
 /* A product is cut into a part for each thread, along the longer side of its result. A part has
- * PART multiplications or more: OpenBLAS has other loops for small products, and waking a thread
- * takes as long. */
+ * at least PART multiplications, which take about as long as waking a thread; OpenBLAS computes
+ * smaller products by other loops. */
 enum { BY_COLUMNS = 102, PLAIN = 111, PART = 1 << 20, UNIT = 64 };
 
 struct parts {

@@ -29,7 +29,7 @@ std::string made_for() {
          std::to_string(MLX_VERSION_PATCH);
 }
 
-/* Matrix products of mlx, too, run on the pool: csrc/blas/cblas.c cuts them into parts. */
+/* Let mlx's matrix products use the thread pool: csrc/blas/cblas.c cuts them into parts. */
 void share_pool() {
   using Share = void (*)(int (*)(), void (*)(int, cowmlx::Chunk, void*));
   if (auto share = reinterpret_cast<Share>(dlsym(RTLD_DEFAULT, "cow_blas_share")))

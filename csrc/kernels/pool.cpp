@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
+#include "../base/relax.h"
 #ifdef __APPLE__
 #include <pthread/qos.h>
 #include <sys/sysctl.h>
@@ -39,14 +40,6 @@ constexpr int AMORTISED = 24;
 
 Nanoseconds now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory"); /* yield does nothing on most cores */
-#endif
 }
 
 /* The region under way. A thread that takes `left` from n > 0 to n - 1 has claimed a chunk of it,
@@ -120,7 +113,7 @@ bool look(int index) {
   while (!may_claim(index)) {
     const Nanoseconds waited = now() - begun;
     if (waited < SPIN) {
-      relax();
+      cow_relax();
     } else if (waited < STAY && series.load(std::memory_order_relaxed) > 0) {
       sched_yield();
     } else {
@@ -199,7 +192,7 @@ void finish(int count) {
   const Nanoseconds end = now() + SPIN;
   int done = region.done.load(std::memory_order_acquire);
   while (done != count && now() < end) {
-    relax();
+    cow_relax();
     done = region.done.load(std::memory_order_acquire);
   }
   while (done != count) {

@@ -109,16 +109,16 @@ static bool append(cow_request* request, cow_sleeper* waiter) {
 
 bool cow_queue_send(cow_request* request) { return append(request, NULL); }
 
-/* Wait for the answer, or the first event. One caller at a time looks for it: others would take the
- * processors from what they wait for. */
+/* Wait for the answer or the first event. One caller at a time spins: more would take processors
+ * from the threads that they wait for. */
 static void await(cow_sleeper* sleeper) {
   static atomic_bool is_taken;
-  static cow_looks looks;
+  static cow_spins spins;
   if (atomic_exchange(&is_taken, true)) {
     cow_sleeper_sleep(sleeper);
     return;
   }
-  bool came = cow_sleeper_look(sleeper, &looks);
+  bool came = cow_sleeper_spin(sleeper, &spins);
   atomic_store(&is_taken, false);
   if (!came) cow_sleeper_sleep(sleeper);
 }
@@ -219,8 +219,8 @@ static bool doze(int64_t microseconds) {
 
 /* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. */
 bool cow_queue_sleep(int64_t microseconds) {
-  static cow_looks looks;
-  if (cow_look_for(has_work, NULL, &looks)) return atomic_exchange(&queue.work_pending, false);
+  static cow_spins spins;
+  if (cow_spin_until(has_work, NULL, &spins)) return atomic_exchange(&queue.work_pending, false);
   for (;;) {
     atomic_store(&queue.asleep, true);
     bool work = has_work(NULL);

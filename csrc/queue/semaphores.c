@@ -4,17 +4,11 @@
 
 #include "queue/semaphores.h"
 
-/* How long a thread looks, and how often it rests between two questions; after how many failures it
- * looks only once in so many times. */
-enum { LOOK_NANOSECONDS = 50000, RESTS = 8, PATIENCE = 16, SELDOM = 64 };
+#include "base/relax.h"
 
-static void rest(void) {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb" ::: "memory"); /* yield does nothing on most cores */
-#endif
-}
+/* How long a thread spins, and its pauses between two checks. After PATIENCE failures only every
+ * SELDOMth call spins. */
+enum { SPIN_NANOSECONDS = 50000, PAUSES = 8, PATIENCE = 16, SELDOM = 64 };
 
 static int64_t now(void) {
   struct timespec at;
@@ -22,16 +16,16 @@ static int64_t now(void) {
   return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-bool cow_look_for(bool (*is_there)(void* context), void* context, cow_looks* looks) {
+bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins) {
   if (is_there(context)) return true;
-  const unsigned int failed = atomic_load(&looks->failed);
-  atomic_store(&looks->failed, failed + 1); /* one more or less is all the same */
+  const unsigned int failed = atomic_load(&spins->failed);
+  atomic_store(&spins->failed, failed + 1); /* a lost count does no harm */
   if (failed >= PATIENCE && failed % SELDOM) return false;
-  const int64_t end = now() + LOOK_NANOSECONDS;
+  const int64_t end = now() + SPIN_NANOSECONDS;
   do {
-    for (int i = 0; i < RESTS; i++) rest();
+    for (int i = 0; i < PAUSES; i++) cow_relax();
     if (is_there(context)) {
-      atomic_store(&looks->failed, 0);
+      atomic_store(&spins->failed, 0);
       return true;
     }
   } while (now() < end);
@@ -134,6 +128,6 @@ void cow_sleeper_wake(cow_sleeper* sleeper) { sem_post(sleeper); }
 
 #endif
 
-bool cow_sleeper_look(cow_sleeper* sleeper, cow_looks* looks) {
-  return cow_look_for(is_woken, sleeper, looks);
+bool cow_sleeper_spin(cow_sleeper* sleeper, cow_spins* spins) {
+  return cow_spin_until(is_woken, sleeper, spins);
 }

@@ -40,15 +40,15 @@ void cow_semaphore_wait(cow_semaphore* semaphore);
 /* False if no thread has posted when the time is over, or a signal came first. */
 bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds);
 
-/* How often looking has failed since it last succeeded. */
-typedef struct cow_looks {
+/* How often spinning has failed since it last succeeded. */
+typedef struct cow_spins {
   atomic_uint failed;
-} cow_looks;
+} cow_spins;
 
-/* Ask again and again for some microseconds: waking a thread may take longer than what is waited
- * for. Whether the answer is true in the end. Where that fails again and again, as on one
- * processor, it asks once, nearly always. */
-bool cow_look_for(bool (*is_there)(void* context), void* context, cow_looks* looks);
+/* Check a condition for 50 microseconds, since waking a thread may take longer than the wait.
+ * Returns whether it became true. After repeated failures, as on a single processor, nearly all
+ * calls check it once. */
+bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins);
 
 /* For callers. It may lie on the caller's stack: a thread that has slept as often as it was woken
  * may destroy it. */
@@ -59,8 +59,8 @@ void cow_sleeper_destroy(cow_sleeper* sleeper);
 /* Sleep until woken once more than it has slept. */
 void cow_sleeper_sleep(cow_sleeper* sleeper);
 
-/* Look for it for a while, without sleep: true if it came, which counts as a sleep. */
-bool cow_sleeper_look(cow_sleeper* sleeper, cow_looks* looks);
+/* Spin instead of sleeping. True if the sleeper was woken, which counts as a sleep. */
+bool cow_sleeper_spin(cow_sleeper* sleeper, cow_spins* spins);
 
 void cow_sleeper_wake(cow_sleeper* sleeper);
 

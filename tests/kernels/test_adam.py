@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("instruction_set")
 MODULE = needed()
 KINDS = {
     "adam": lambda of: of.Adam(0.01),
+    "infinite": lambda of: of.Adam(1e39),
     "corrected": lambda of: of.Adam(0.01, betas=[0.8, 0.95], eps=1e-3, bias_correction=True),
     "decaying": lambda of: of.AdamW(0.01, weight_decay=0.1),
     "both": lambda of: of.AdamW(0.01, weight_decay=0.1, bias_correction=True),

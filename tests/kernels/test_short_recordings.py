@@ -128,9 +128,16 @@ def test_what_a_stream_throws_is_thrown_and_leaves_nothing():
     assert bool(mx.all(mx.isfinite(found)))
 
 
-def test_streams_compute_what_would_keep_too_much():
+def copied(x, weight):
+    """Reshapes that have to copy: a transposed array has gaps."""
+    turned = x.transpose(2, 1, 0)
+    return [turned.reshape(-1) for _ in range(8)]
+
+
+def test_a_run_that_would_keep_too_much_needs_a_graph():
     arrays = [mx.ones((2, 7, 1 << 17)), mx.ones(3)]
     mx.eval(arrays)
+    assert Recording(copied, arrays).compute([*arrays]) is None
     recording = Recording(lambda x, weight: [mx.sort(x * 2 + i) for i in range(8)], arrays)
     assert recording.compute([*arrays]) is None
     found = recording.replay(arrays)

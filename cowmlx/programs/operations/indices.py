@@ -56,7 +56,7 @@ class Check:
             found: the evaluated array, if it is not :attr:`found`, as after a trace.
         """
         flag = self.found if found is None else found
-        # Without an operation for a stream where there is one row.
+        # A reshape would be computed on a stream: one row needs none.
         rows: Any = [flag.tolist()] if flag.ndim == 1 else flag.reshape(-1, 3).tolist()
         for count, place, value in rows:
             if not count:
@@ -113,7 +113,7 @@ def check_range(argument: str, indices: mx.array, low: int, high: int) -> list[C
     if indices.size == 0:
         return []
     indices = mx.stop_gradient(indices)
-    if kernels.compute():
+    if kernels.usable():
         return [Check(kernels.module().outside(indices, low, high), argument, low, high)]
     wide = _wide(indices)
     bad = wide > _scalar(high, wide)

@@ -54,11 +54,11 @@ class Unit:
         return self._split(results)
 
     def at_once(self, arrays: list[mx.array]) -> tuple[list[mx.array], list[mx.array]] | None:
-        """Return computed results and flags, if that takes no graph of mlx's.
+        """Return computed results and flags, if that needs no graph of mlx's.
 
         Args:
-            arrays: as for a call; emptied if it is done, so that arrays that nobody else holds
-                leave early.
+            arrays: as for a call. Emptied unless the result is None, so that operations can compute
+                in the memory of arrays that nobody else holds.
 
         Returns:
             None if a call has to make the graph.

@@ -93,22 +93,24 @@ class Convolution : public WithGradient, public Extensible {
  private:
   class Gradient;
 
-  /* Whether there is an operation for the gradient of an argument. That of the input is for where
-   * a convolution would meet zeros between numbers, or fill few lanes. */
-  bool has_gradient(int argument) const {
-    const bool is_apart = *std::ranges::max_element(shape_.stride) > 1;
+  /* Whether the gradient with respect to an argument (0: input, 1: weight) has a separate
+   * operation. For the input a convolution is as fast, unless it would read zeros between numbers
+   * or fill few lanes. */
+  bool has_operation(int argument) const {
+    const bool is_strided = *std::ranges::max_element(shape_.stride) > 1;
     return *std::ranges::max_element(shape_.spread) == 1 &&
-           (argument == 1 || (shape_.images > 1 && (is_apart || shape_.channels < LANES)));
+           (argument == 1 || (shape_.images > 1 && (is_strided || shape_.channels < LANES)));
   }
 
-  /* Whether it is computed as a convolution. mlx's gradient is wrong where the input is dilated. */
-  bool is_again(int argument) const {
+  /* Whether the gradient is computed as a convolution, otherwise by mlx, which is wrong where the
+   * input is dilated. */
+  bool is_convolution(int argument) const {
     const int64_t columns =
         argument == 0 ? int64_t{shape_.taps()} * shape_.outputs : int64_t{shape_.results()};
     return columns <= MOST_COLUMNS || *std::ranges::max_element(shape_.spread) > 1;
   }
 
-  mx::array again(int argument, const mx::array& other, const mx::array& by) {
+  mx::array as_convolution(int argument, const mx::array& other, const mx::array& by) {
     return argument == 0 ? of_input(other, by) : of_weight(other, by);
   }
 
@@ -194,7 +196,7 @@ class Convolution : public WithGradient, public Extensible {
   Keeper keeper_;
 };
 
-/* The gradient of an argument: of the other one and the result's gradient. */
+/* The gradient with respect to one argument, made of the other one and the result's gradient. */
 class Convolution::Gradient : public WithGradient {
  public:
   Gradient(mx::Stream stream, const ConvolutionShape& shape, size_t axes, int argument)
@@ -219,10 +221,10 @@ class Convolution::Gradient : public WithGradient {
   const char* name() const override { return "CowmlxConvolutionGradient"; }
 
  protected:
-  /* A convolution again, or mlx's gradient, where results are many. */
+  /* As a convolution, or as mlx's gradient where its window would be too large. */
   mx::array plainly(const Arrays& inputs) override {
     Convolution own(stream(), shape_, axes_, false, false);
-    if (own.is_again(argument_)) return own.again(argument_, inputs[0], inputs[1]);
+    if (own.is_convolution(argument_)) return own.as_convolution(argument_, inputs[0], inputs[1]);
     const Three& lengths = argument_ == 0 ? shape_.in : shape_.kernel;
     mx::Shape sides{argument_ == 0 ? shape_.images : shape_.outputs};
     for (size_t at = AXES - axes_; at < AXES; at++) sides.push_back(lengths[at]);
@@ -259,12 +261,12 @@ Arrays Convolution::vjp(const Arrays& primals, const Arrays& cotangents,
   for (const int argument : arguments) {
     const auto at = static_cast<size_t>(argument);
     const mx::array& other = primals[1 - at];
-    if (has_gradient(argument)) {
+    if (has_operation(argument)) {
       found.emplace_back(primals[at].shape(), mx::float32,
                          std::make_shared<Gradient>(stream(), shape_, axes_, argument),
                          Arrays{other, cotangents[0]});
-    } else if (is_again(argument)) {
-      found.push_back(again(argument, other, cotangents[0]));
+    } else if (is_convolution(argument)) {
+      found.push_back(as_convolution(argument, other, cotangents[0]));
     } else {
       found.push_back(WithGradient::vjp(primals, cotangents, {argument}, outputs)[0]);
     }

@@ -73,6 +73,12 @@ struct ResultPlace {
   }
 };
 
+template <size_t N>
+void run(const std::optional<Copy> (&copies)[N]) {
+  for (const std::optional<Copy>& copy : copies)
+    if (copy) copy->run();
+}
+
 /* One evaluation. */
 struct ConvolutionJob {
   ConvolutionShape shape;
@@ -238,8 +244,7 @@ struct ConvolutionJob {
   void operator()() const {
     const Series series;
     const Table& used = table();
-    for (const std::optional<Copy>& copy : copies)
-      if (copy) copy->run();
+    run(copies);
     std::fill_n(zeros, shape.channels, 0.0F);
     if (held.packs)
       parallel(shape.matrices() * shape.blocks(), [&](int index) { pack(used, index); });

@@ -10,8 +10,8 @@
 
 namespace cowmlx {
 
-/* Numbers of a block's lanes, filled up with zeros: products with what lies there by chance may
- * take a hundred times as long. */
+/* Numbers of a block's lanes, filled up with zeros: uninitialized memory may hold denormal numbers,
+ * which make products a hundred times slower. */
 inline void put_lanes(const float* from, int count, float* to) {
   for (int lane = 0; lane < LANES; lane++) to[lane] = lane < count ? from[lane] : 0;
 }
@@ -139,8 +139,7 @@ struct WeightGradientJob {
   void operator()() const {
     const Series series;
     const Table& used = table();
-    for (const std::optional<Copy>& copy : copies)
-      if (copy) copy->run();
+    run(copies);
     std::fill_n(zeros, shape.channels, 0.0F);
     share(groups() * parts(), workers, [&](int index, int worker) {
       unit(used, index % groups(), index / groups(), room + worker * worker_numbers());
@@ -230,8 +229,7 @@ struct InputGradientJob {
   void operator()() const {
     const Series series;
     const Table& used = table();
-    for (const std::optional<Copy>& copy : copies)
-      if (copy) copy->run();
+    run(copies);
     share(blocks(), workers, [&](int block, int) { pack(block); });
     share(shape.images, workers,
           [&](int index, int worker) { image(used, index, room + worker * worker_numbers()); });

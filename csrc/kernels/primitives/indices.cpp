@@ -9,7 +9,7 @@ struct Bounds {
 
 template <class T>
 void find(const T* values, int64_t size, Bounds bounds, int64_t* found) {
-  /* No number below 0 is unsigned, and of 64 bits only signed ones are compared as such. */
+  /* Unsigned numbers have no lower bound, and those of 64 bits do not fit int64_t. */
   const auto low = std::is_signed_v<T> ? bounds.low : 0;
   const auto is_bad = [&](T value) {
     if constexpr (std::is_same_v<T, uint64_t>) return value > static_cast<uint64_t>(bounds.high);
@@ -65,13 +65,12 @@ class Outside : public WithGradient {
     const mx::array& given = inputs[0];
     const mx::array wide = given.itemsize() < 4 ? mx::astype(given, mx::int32, s) : given;
     const bool is_signed = mx::issubdtype(wide.dtype(), mx::signedinteger);
-    const auto number =
-        [&](int64_t bound) { /* one beyond the type bounds nothing */
-                             if (wide.itemsize() == 4)
-                               bound = is_signed ? std::clamp<int64_t>(bound, INT32_MIN, INT32_MAX)
-                                                 : std::clamp<int64_t>(bound, 0, UINT32_MAX);
-                             return mx::array(bound, wide.dtype());
-        };
+    /* A bound beyond the type bounds nothing. */
+    const int64_t least = is_signed ? INT32_MIN : 0, most = is_signed ? INT32_MAX : UINT32_MAX;
+    const auto number = [&](int64_t bound) {
+      if (wide.itemsize() == 4) bound = std::clamp(bound, least, most);
+      return mx::array(bound, wide.dtype());
+    };
     mx::array bad = mx::greater(wide, number(bounds_.high), s);
     if (is_signed) bad = mx::logical_or(bad, mx::less(wide, number(bounds_.low), s), s);
     bad = mx::flatten(bad, s);

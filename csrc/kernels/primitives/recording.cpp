@@ -20,8 +20,8 @@ namespace {
  * other threads is little, and operations should have the memory of those before them. */
 constexpr size_t MOST_BYTES_HERE = 1 << 20;
 
-/* The same where the caller starts them on a stream, which keeps them all until the last is done.
- */
+/* Bytes at most where the caller starts all steps on a stream: all results stay until the last step
+ * is done. */
 constexpr size_t MOST_BYTES_KEPT = 32 << 20;
 
 /* Operations of mlx whose results lie in the memory of their inputs, unless that has gaps. */
@@ -33,9 +33,10 @@ bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
 
-/* Views that are copies where the input has gaps. */
-bool may_copy(const mx::Primitive& view) {
-  return is(view, "Contiguous") || is(view, "Flatten") || is(view, "Reshape");
+/* Whether an operation may take memory: some views copy where the input has gaps. */
+bool takes_memory(const mx::Primitive& primitive) {
+  return !is_view(primitive) || is(primitive, "Contiguous") || is(primitive, "Flatten") ||
+         is(primitive, "Reshape");
 }
 
 /* Operations whose result is their input. */
@@ -182,7 +183,7 @@ class Recording {
     size_t bytes = 0;
     for (const Recorded& step : steps_) {
       if (step.primitive->stream() != stream_) return;
-      if (is_view(*step.primitive) && !may_copy(*step.primitive)) continue;
+      if (!takes_memory(*step.primitive)) continue;
       for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
     }
     if (stream_.device != mx::Device::cpu || steps_.empty() || bytes > MOST_BYTES_KEPT) return;
@@ -235,8 +236,8 @@ class Recording {
     size_t bytes = 0;
     for (const Recorded& step : steps_) {
       const mx::Primitive& does = *step.primitive;
-      if (is_view(does)) continue;
-      if (!std::string_view(does.name()).starts_with("Cowmlx")) return false;
+      if (!takes_memory(does)) continue;
+      if (!is_view(does) && !std::string_view(does.name()).starts_with("Cowmlx")) return false;
       for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
     }
     return bytes <= MOST_BYTES_HERE;

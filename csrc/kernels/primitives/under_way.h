@@ -36,19 +36,18 @@ class UnderWay {
         wait();
       } catch (const std::exception&) { /* no memory for the last task */
         if (tries == MOST_TRIES) {
-          kept_.release(); /* the tasks have all for good */
+          kept_.release(); /* leaked: the tasks may still use it */
           return;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     }
-    encoder_.temporaries().clear();
   }
 
   UnderWay(const UnderWay&) = delete;
   UnderWay& operator=(const UnderWay&) = delete;
 
-  /* Arrays that a later operation may read, or nobody: they stay as long, too. */
+  /* All other arrays of the recording, kept as long. */
   Places& places() { return kept_->places; }
 
   /* Inputs and outputs of the next operation, and then of the last one. It may compute in the
