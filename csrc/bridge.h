@@ -197,7 +197,7 @@ typedef struct cow_array_parts {
   X(void, arrays_stop, cow_arrays_stop, (void))                                                    \
   X(size_t, arrays_count, cow_arrays_count, (void))                                                \
   X(int64_t, arrays_add_object, cow_arrays_add_object,                                             \
-    (void* object, int32_t dtype, int32_t rank, const int64_t* shape))                             \
+    (void* object, const void* data, int32_t dtype, int32_t rank, const int64_t* shape))           \
   X(bool, arrays_close, cow_arrays_close, (int64_t handle))                                        \
   X(void*, memory_new, cow_memory_new, (size_t bytes))                                             \
   X(void, memory_let_go, cow_memory_let_go, (void* data))                                          \
@@ -209,7 +209,8 @@ typedef struct cow_array_parts {
     (void* data, int32_t dtype, int32_t rank, const int64_t* shape))                               \
   X(cow_array*, arrays_take, cow_arrays_take, (int64_t handle, cow_array_parts* out))              \
   X(cow_array*, arrays_hold_object, cow_arrays_hold_object,                                        \
-    (void* object, int32_t dtype, int32_t rank, const int64_t* shape, cow_array_parts* out))       \
+    (void* object, const void* data, int32_t dtype, int32_t rank, const int64_t* shape,            \
+     cow_array_parts* out))                                                                        \
   X(void, arrays_tell, cow_arrays_tell, (cow_array*, cow_array_parts * out))                       \
   X(void, arrays_let_go, cow_arrays_let_go, (cow_array*))                                          \
   X(void*, arrays_set_object, cow_arrays_set_object, (cow_array*, void* object, const void* data)) \

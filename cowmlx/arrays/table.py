@@ -95,11 +95,30 @@ if TYPE_CHECKING:
         def count(self) -> int:
             """Return how many are open."""
 
-        def add(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> int:
-            """Open an array of a value; 0 if no handle is left."""
+        def add(
+            self,
+            value: mx.array | Submitted,
+            dtype: int,
+            shape: tuple[int, ...],
+            is_computed: bool = False,
+        ) -> int:
+            """Open an array of a value; 0 if no handle is left.
 
-        def hold(self, value: mx.array | Submitted, dtype: int, shape: tuple[int, ...]) -> Held:
-            """Make an array of a value, without a handle."""
+            Args:
+                value: the value.
+                dtype: one of ``DTYPES``'s values.
+                shape: sizes.
+                is_computed: whether it is evaluated; hosts may read it then if it is row-major.
+            """
+
+        def hold(
+            self,
+            value: mx.array | Submitted,
+            dtype: int,
+            shape: tuple[int, ...],
+            is_computed: bool,
+        ) -> Held:
+            """Make an array of a value, without a handle; arguments as of :meth:`add`."""
 
         def memory(self, size: int) -> Memory | None:
             """Allocate C's memory; None if there is too little."""

@@ -98,6 +98,19 @@ cdef class HeldArray:
         return value
 
 
+cdef const void* elements_of(value) except? NULL:
+    """Where the row-major elements of an evaluated array are; NULL if they have another order."""
+    cdef Py_buffer view
+    cdef const void* data = NULL
+    PyObject_GetBuffer(value, &view, PyBUF_FULL_RO)
+    if view.len == 0:
+        data = NOWHERE
+    elif PyBuffer_IsContiguous(&view, c'C'):
+        data = view.buf
+    PyBuffer_Release(&view)
+    return data
+
+
 cdef int32_t copy_shape(tuple shape, int64_t* sides) except -1:
     """Write a shape for C; returns the rank."""
     for i, side in enumerate(shape):
@@ -132,21 +145,23 @@ cdef class HostArrays:
     def count(self):
         return host.arrays_count()
 
-    def hold(self, value, int32_t dtype, tuple shape):
+    def hold(self, value, int32_t dtype, tuple shape, bint is_computed):
         cdef int64_t sides[COW_MLX_MAX_RANK]
         cdef HeldArray held = HeldArray.__new__(HeldArray)
         cdef int32_t rank = copy_shape(shape, sides)
-        held.array = host.arrays_hold_object(<void*> value, dtype, rank, sides, &held.parts)
+        cdef const void* data = elements_of(value) if is_computed else NULL
+        held.array = host.arrays_hold_object(<void*> value, data, dtype, rank, sides, &held.parts)
         if held.array == NULL:
             raise MemoryError
         Py_INCREF(value)
         return held
 
-    def add(self, value, int32_t dtype, tuple shape):
+    def add(self, value, int32_t dtype, tuple shape, bint is_computed=False):
         cdef int64_t sides[COW_MLX_MAX_RANK]
         cdef int32_t rank = copy_shape(shape, sides)
+        cdef const void* data = elements_of(value) if is_computed else NULL
         Py_INCREF(value)
-        cdef int64_t handle = host.arrays_add_object(<void*> value, dtype, rank, sides)
+        cdef int64_t handle = host.arrays_add_object(<void*> value, data, dtype, rank, sides)
         if handle == 0:
             Py_DECREF(value)
         return handle

@@ -8,6 +8,8 @@ dispatch thread, which holds the interpreter.
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
     PyBUF_FORMAT,
+    PyBUF_FULL_RO,
+    PyBuffer_IsContiguous,
     PyBuffer_Release,
     PyObject_GetBuffer,
 )

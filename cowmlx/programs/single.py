@@ -1,29 +1,38 @@
-"""One operation of the table on arrays, lazily: what ``array_apply`` does."""
+"""One operation of the table on arrays: what ``array_apply`` does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.accelerate import kernels
 from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.checking import text
+from cowmlx.programs.dimensions import count
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of, names_in
 from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.row import Operation, Spec
-from cowmlx.programs.operations.rules import described, is_as_declared, name_of
+from cowmlx.programs.operations.rules import described, mlx_dtype, name_of
 from cowmlx.programs.operations.scratch import scratch_of
+from cowmlx.programs.running.compiling import Unit
 from cowmlx.programs.running.cost import made_by
+from cowmlx.programs.running.flags import Flags
 from cowmlx.programs.running.tracing import compute, laid_out
 
 MAX_KNOWN = 512
 """Operations with their attributes, and with their inputs, that are known to be right."""
 MAX_TEXT = 1024
 """Characters of attributes that are kept with them."""
+MOST_WORK = 1 << 16
+"""Elements of inputs and results, or multiply-adds, of an operation that is computed at once."""
+
+Type = tuple[tuple[int, ...], mx.Dtype]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,35 +82,85 @@ def _prepared(name: str, attributes: str | None) -> Prepared:
 _known = lru_cache(MAX_KNOWN)(_prepared)
 
 
-@lru_cache(MAX_KNOWN)
-def _results(
-    prepared: Prepared, types: tuple[tuple[tuple[int, ...], mx.Dtype] | None, ...], gpu: bool
-) -> tuple[list[Spec], int]:
-    """Return the specs of an operation's results for inputs of some types, and the bytes it takes.
+class _Known:
+    """An operation on inputs of some types.
 
-    These are the bytes of its results, and of what it makes on its way.
+    Args:
+        prepared: the operation and its attributes.
+        types: shape and dtype of each input.
+        gpu: whether the device has no float64.
+
+    Attributes:
+        specs: of its results.
+        dtypes: mlx's, of its results.
+        size: bytes of its results, and of what it makes on its way.
+        is_empty: whether an input or all results have no elements.
+
+    Raises:
+        OperationError: it cannot take these types.
+        Unsupported: a result is of a dtype that the device lacks.
     """
-    row = prepared.row
-    specs = [None if type_ is None else Spec(type_[0], name_of(type_[1])) for type_ in types]
-    inferred = row.infer(specs, prepared.attributes)
-    for spec in inferred:
-        if gpu and spec.dtype == "float64":
-            raise Unsupported(
-                f"{row.name} gives float64, which a GPU does not have",
-                op=row.name,
-                dtypes="float64",
-            )
-    return inferred, made_by(row.name, inferred) + scratch_of(
-        row.name, specs, prepared.attributes, inferred
-    )
+
+    def __init__(self, prepared: Prepared, types: Sequence[Type | None], gpu: bool) -> None:
+        row, attributes = prepared.row, prepared.attributes
+        given = [None if type_ is None else Spec(type_[0], name_of(type_[1])) for type_ in types]
+        self.specs = row.infer(given, attributes)
+        for spec in self.specs:
+            if gpu and spec.dtype == "float64":
+                raise Unsupported(
+                    f"{row.name} gives float64, which a GPU does not have",
+                    op=row.name,
+                    dtypes="float64",
+                )
+        self.dtypes = [mlx_dtype(spec.dtype) for spec in self.specs]
+        self.size = made_by(row.name, self.specs)
+        self.size += scratch_of(row.name, given, attributes, self.specs)
+        there = [spec.shape for spec in given if spec is not None]
+        made = [spec.shape for spec in self.specs]
+        self.is_empty = any(0 in shape for shape in there) or all(0 in shape for shape in made)
+        self._row, self._attributes = row, attributes
+        self._unit: Unit | None = None
+        if self.is_empty or len(there) < len(given) or row.checks is not None:
+            return
+        work: Any = sum(map(count, (*there, *made)))
+        if row.multiplications is not None:
+            work = row.multiplications(given, attributes)
+        if work <= MOST_WORK and kernels.usable():
+            self._unit = Unit(self._traced, steady=False)
+
+    def results(self, arrays: list[Any]) -> tuple[list[mx.array], bool]:
+        """Return the results, and whether they are computed.
+
+        Args:
+            arrays: the inputs.
+        """
+        unit = self._unit
+        if unit is None:
+            return self._row.compute(arrays, self._attributes), False
+        if not unit.is_short:
+            results, _ = unit(arrays)  # records it
+            if not unit.is_short:
+                self._unit = None
+                return results, False
+        found = unit.at_once(list(arrays))
+        if found is not None:
+            return found[0], True
+        return unit(arrays)[0], False
+
+    def _traced(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
+        return self._row.compute(list(arrays), self._attributes), {}
+
+
+_known_results = lru_cache(MAX_KNOWN)(_Known)
 
 
 def apply(
     prepared: Prepared, arrays: Sequence[mx.array | None], gpu: bool = False
-) -> tuple[list[mx.array], list[Check], int]:
-    """Return the results of an operation, which are lazy, what has to be looked at, and bytes.
+) -> tuple[list[mx.array], bool, list[Check], int]:
+    """Return an operation's results, whether they are computed, what to look at, and bytes.
 
-    The bytes are those of the results once they are computed, and of what is made on the way.
+    Results of little work on computed inputs are computed at once, where kernels can; others are
+    lazy. The bytes are those of the results once they are computed, and of what is made on the way.
 
     Args:
         prepared: the operation and its attributes.
@@ -115,14 +174,16 @@ def apply(
     """
     row, attributes = prepared.row, prepared.attributes
     given = row.arranged(arrays)
-    types = tuple(
-        [None if operand is None else (operand.shape, operand.dtype) for operand in given]
-    )
-    specs, size = _results(prepared, types, gpu)
-    given = [laid_out(operand) for operand in given]
+    types = [None if operand is None else (operand.shape, operand.dtype) for operand in given]
+    known = _known_results(prepared, tuple(types), gpu)
+    if known.is_empty:
+        given = [laid_out(operand) for operand in given]
     checks = [] if row.checks is None else row.checks(given, attributes)
-    results = compute(row, given, attributes, specs)
-    for array, spec in zip(results, specs, strict=True):
-        if not is_as_declared(array, spec):
+    if known.is_empty:
+        results, is_computed = compute(row, given, attributes, known.specs), False
+    else:
+        results, is_computed = known.results(given)
+    for array, spec, dtype in zip(results, known.specs, known.dtypes, strict=True):
+        if array.shape != spec.shape or array.dtype != dtype:
             raise CowMlxError(f"{row.name}: mlx gives {described(array)}, the table says {spec}")
-    return results, checks, size
+    return results, is_computed, checks, known.size

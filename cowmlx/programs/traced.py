@@ -80,10 +80,13 @@ class Traced:
     Attributes:
         specs: dtypes and shapes of the results.
         bytes: that a run needs beside its inputs.
+        fits: what the host's memory for results was when it was last found to fit; None: never.
 
     Raises:
         ProgramError: shapes that cannot meet for these values.
     """
+
+    fits: Sequence[tuple[int, tuple[int, ...]] | None] | None = None
 
     def __init__(
         self, form: Form, values: Mapping[str, int], finite: bool, library: Library

@@ -140,31 +140,33 @@ class Arrays:
         Raises:
             OutOfMemory: too many are open.
         """
-        handle = self._table.add(value, dtypes.value_of(value.dtype), value.shape)
-        if not handle:
-            raise no_handles(self._table)
-        LAZY.add(value)
-        return handle
+        return self.add_all([value], is_computed=False)[0]
 
-    def hold(
-        self,
-        value: mx.array | Submitted,
-        dtype: int,
-        shape: Sequence[int],
-        is_computed: bool,
-    ) -> Held:
-        """Hold an array of a value, without a handle.
+    def add_all(self, values: Sequence[mx.array], is_computed: bool) -> list[int]:
+        """Open an array of each value, or none, and return their handles.
 
         Args:
-            value: the value, or a ``Submitted``.
-            dtype: one of ``DTYPES``'s values.
-            shape: sizes.
-            is_computed: whether it is evaluated and row-major.
+            values: the values.
+            is_computed: whether they are evaluated; else they may be lazy.
+
+        Raises:
+            OutOfMemory: too many are open.
         """
-        held = self._table.hold(value, dtype, tuple(shape))
-        if is_computed and isinstance(value, mx.array):
-            held.set_value(value, is_computed=True)
-        return held
+        handles: list[int] = []
+        try:
+            for value in values:
+                dtype = dtypes.value_of(value.dtype)
+                handle = self._table.add(value, dtype, value.shape, is_computed)
+                if not handle:
+                    raise no_handles(self._table)
+                handles.append(handle)
+                if not is_computed:
+                    LAZY.add(value)
+        except BaseException:
+            for handle in handles:
+                self.close(handle)
+            raise
+        return handles
 
     def close(self, handle: int) -> None:
         """Close an array, if it is open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 import mlx.core as mx
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _STARTING = 5e-4
 """A turn that takes so many seconds has started parts of a computation."""
+_PRUNED = 1024
+"""References to arrays that are gone are dropped when there are more than so many."""
 
 
 def is_computed(arrays: Sequence[mx.array]) -> bool:
@@ -41,15 +43,19 @@ class LazyArrays:
     """
 
     def __init__(self) -> None:
-        self._arrays: WeakValueDictionary[int, mx.array] = WeakValueDictionary()
+        self._arrays: list[ReferenceType[mx.array]] = []
+        self._most = _PRUNED
 
     def add(self, array: mx.array) -> None:
         """Note an array."""
-        self._arrays[id(array)] = array
+        self._arrays.append(ref(array))
+        if len(self._arrays) > self._most:
+            self._arrays = [ref(each) for each in self.all()]
+            self._most = 2 * len(self._arrays) + _PRUNED
 
     def all(self) -> list[mx.array]:
         """Return those that are still there."""
-        return list(self._arrays.values())
+        return [array for each in self._arrays if (array := each()) is not None]
 
 
 # One for the process, as mlx's graphs are.

@@ -17,6 +17,7 @@ from cowmlx.services.computing import ArrayWork
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+    from typing import Any
 
     from cowmlx.call import Call
     from cowmlx.services.arrays import Arrays
@@ -47,11 +48,20 @@ class Operations:
     ) -> None:
         """Apply an operation: at once, unless inputs or checks have to be computed."""
         prepared = single.prepare(operation, attributes)
-        held = [self._arrays.held(handle) if handle else None for handle in inputs]
-        given = [None if array is None else self._arrays.value_of(array) for array in held]
+        arrays, waits = self._arrays, prepared.row.checks is not None
+        given: list[Any] = []
+        for handle in inputs:
+            value = arrays.value_of(arrays.held(handle)) if handle else None
+            waits = waits or isinstance(value, Submitted)
+            given.append(value)
         gpu = self._runtime.streams.device.type == mx.gpu
-        unit = Application(call, prepared, given, gpu, self._arrays)
-        self._runtime.scheduler.begin(unit)
+        if waits:
+            self._runtime.scheduler.begin(Application(call, prepared, given, gpu, arrays))
+            return
+        with mx.stream(arrays.stream):
+            results, is_computed, _, size = single.apply(prepared, given, gpu)
+        arrays.require_room(size, prepared.row.name)
+        call.succeed(arrays.add_all(results, is_computed))
 
 
 class Application(ArrayWork):
@@ -79,22 +89,14 @@ class Application(ArrayWork):
         return not self._pending and super()._may_step()
 
     def _succeed(self, result: list[mx.array]) -> None:
-        handles: list[int] = []
-        try:
-            for array in result:
-                handles.append(self._arrays.add(array))
-        except BaseException:
-            for handle in handles:
-                self._arrays.close(handle)
-            raise
-        self._call.succeed(handles)
+        self._call.succeed(self._arrays.add_all(result, is_computed=False))
 
 
 def _steps(
     prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
 ) -> Generator[list[mx.array], None, list[mx.array]]:
     values = [value.get() if isinstance(value, Submitted) else value for value in given]
-    results, checks, size = single.apply(prepared, values, gpu)
+    results, _, checks, size = single.apply(prepared, values, gpu)
     arrays.require_room(size, prepared.row.name)
     if checks:
         looked = [check.found for check in checks]

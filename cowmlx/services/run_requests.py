@@ -75,13 +75,17 @@ class RunRequest:
         self._wanted = wanted
         self._is_submitted: bool = params["submit"]
         self._finite: bool = params["check_finite"]
+        self._values: list[mx.array | Submitted] = []
+        self._types: list[mx.array] = []
+        self._waits = False
         with mx.stream(arrays.stream):
-            self._values = [arrays.value_of(held) for held in inputs]
-            self._waits = any(isinstance(value, Submitted) for value in self._values)
-            self._types = [
-                _stand_in(held) if isinstance(value, Submitted) else value
-                for held, value in zip(inputs, self._values, strict=True)
-            ]
+            for held in inputs:
+                value = arrays.value_of(held)
+                self._values.append(value)
+                if isinstance(value, Submitted):
+                    self._waits = True
+                    value = _stand_in(held)
+                self._types.append(value)
 
     def begin(self) -> None:
         """Accept the run, after preparing it in turns if it is the first of its kind.
@@ -115,7 +119,9 @@ class RunRequest:
             OutOfMemory: it exceeds the memory limit.
         """
         self._types.clear()
-        _require_fits(self._program, prepared.specs, self._wanted)
+        if self._wanted != prepared.fits:
+            _require_fits(self._program, prepared.specs, self._wanted)
+            prepared.fits = self._wanted
         self._arrays.require_room(prepared.bytes, "the run")
         end = self._submitted(prepared.specs) if self._is_submitted else self._waiting()
         if end is None:
@@ -158,13 +164,16 @@ class RunRequest:
 
     def _hold(self, result: mx.array) -> Held:
         """Hold a result; :class:`Run` has checked its type."""
-        return self._arrays.hold(result, dtypes.value_of(result.dtype), result.shape, True)
+        table = self._runtime.arrays
+        return table.hold(result, dtypes.value_of(result.dtype), result.shape, is_computed=True)
 
     def _submitted(self, specs: Sequence[Spec]) -> Submission | None:
         """End the call with arrays that are settled later; None if its buffers are too small."""
         results = [Submitted() for _ in specs]
         held = [
-            self._arrays.hold(result, DTYPES[spec.dtype][0], _numbers(spec.shape), False)
+            self._runtime.arrays.hold(
+                result, DTYPES[spec.dtype][0], _numbers(spec.shape), is_computed=False
+            )
             for result, spec in zip(results, specs, strict=True)
         ]
         return Submission(results) if self._call.succeed(held) else None
@@ -187,9 +196,9 @@ class Given:
         self.shape = tuple(value.shape)
 
 
-def _numbers(shape: Shape) -> list[int]:
+def _numbers(shape: Shape) -> tuple[int, ...]:
     """Return the shape of a run, which has no names, as numbers."""
-    return [side for side in shape if isinstance(side, int)]
+    return tuple(side for side in shape if isinstance(side, int))
 
 
 def _stand_in(held: Held) -> mx.array:

@@ -198,11 +198,11 @@ static cow_mlx_status not_opened(const char* operation, const cow_array_type* ty
 }
 
 /* Open an array of memory or an object; 0 if it cannot be opened. */
-static int64_t add(const cow_array_type* type, void* memory, void* object) {
+static int64_t add(const cow_array_type* type, void* memory, const void* data, void* object) {
   cow_array* array = new_array(type);
   if (!array) return 0;
   array->memory = memory;
-  array->data = memory;
+  array->data = data;
   array->object = object;
   lock();
   int64_t handle = table.is_started ? open_array(array) : 0;
@@ -213,7 +213,7 @@ static int64_t add(const cow_array_type* type, void* memory, void* object) {
 
 cow_mlx_status cow_arrays_add_memory(const char* operation, const cow_array_type* type, void* data,
                                      cow_mlx_array* out) {
-  int64_t handle = add(type, data, NULL);
+  int64_t handle = add(type, data, data, NULL);
   if (!handle) return not_opened(operation, type);
   *out = handle;
   return COW_MLX_OK;
@@ -318,14 +318,15 @@ static cow_array_type type_of(int32_t dtype, int32_t rank, const int64_t* shape)
   return type;
 }
 
-int64_t cow_arrays_add_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape) {
+int64_t cow_arrays_add_object(void* object, const void* data, int32_t dtype, int32_t rank,
+                              const int64_t* shape) {
   cow_array_type type = type_of(dtype, rank, shape);
-  return add(&type, NULL, object);
+  return add(&type, NULL, data, object);
 }
 
 int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64_t* shape) {
   cow_array_type type = type_of(dtype, rank, shape);
-  return add(&type, data, NULL);
+  return add(&type, data, data, NULL);
 }
 
 static cow_array_parts parts_of(const cow_array* array) {
@@ -341,12 +342,13 @@ cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out) {
   return array;
 }
 
-cow_array* cow_arrays_hold_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
-                                  cow_array_parts* out) {
+cow_array* cow_arrays_hold_object(void* object, const void* data, int32_t dtype, int32_t rank,
+                                  const int64_t* shape, cow_array_parts* out) {
   cow_array_type type = type_of(dtype, rank, shape);
   cow_array* array = new_array(&type);
   if (!array) return NULL;
   array->object = object;
+  array->data = data;
   *out = parts_of(array);
   return array;
 }

@@ -57,19 +57,19 @@ void cow_arrays_stop(void);
 size_t cow_arrays_count(void);
 
 /* Open an array of an object of the engine, whose reference is taken over; 0 if there is no memory
- * or no handle. */
-int64_t cow_arrays_add_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape);
+ * or no handle. `data`: its row-major elements; NULL if it is not computed. */
+int64_t cow_arrays_add_object(void* object, const void* data, int32_t dtype, int32_t rank,
+                              const int64_t* shape);
 
-/* The same of memory of cow_memory_new(), which is taken over on success. */
+/* The same without a handle; holds and describes the array. NULL if there is no memory for it. */
+cow_array* cow_arrays_hold_object(void* object, const void* data, int32_t dtype, int32_t rank,
+                                  const int64_t* shape, cow_array_parts* out);
+
+/* Open an array of memory of cow_memory_new(), which is taken over on success; 0 as above. */
 int64_t cow_arrays_add_host(void* data, int32_t dtype, int32_t rank, const int64_t* shape);
 
 /* Hold the array of a handle and describe it; NULL if it is not open. */
 cow_array* cow_arrays_take(int64_t handle, cow_array_parts* out);
-
-/* Hold an array without a handle, of an object of the engine, whose reference is taken over, and
- * describe it; NULL if there is no memory for it. */
-cow_array* cow_arrays_hold_object(void* object, int32_t dtype, int32_t rank, const int64_t* shape,
-                                  cow_array_parts* out);
 
 /* Describe an array that the caller holds. */
 void cow_arrays_tell(cow_array* array, cow_array_parts* out);

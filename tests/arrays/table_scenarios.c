@@ -129,7 +129,8 @@ static cow_mlx_array made(void) {
 }
 
 static cow_mlx_array of_engine(void) {
-  cow_mlx_array array = cow_arrays_add_object(new_object(SIDE * SIDE, 7), COW_MLX_UINT8, 2, shape);
+  void* object = new_object(SIDE * SIDE, 7);
+  cow_mlx_array array = cow_arrays_add_object(object, NULL, COW_MLX_UINT8, 2, shape);
   EXPECT(array);
   return array;
 }

@@ -67,6 +67,11 @@ class Unit:
         return None if results is None else self._split(results)
 
     @property
+    def is_short(self) -> bool:
+        """Whether the last call has recorded what :meth:`at_once` computes on this thread."""
+        return self._recording is not None and self._recording.is_short()
+
+    @property
     def notes(self) -> tuple[Note, ...]:
         """The checks of the last call's flags."""
         return self._notes

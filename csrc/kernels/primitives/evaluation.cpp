@@ -69,10 +69,6 @@ void require_sound(const mx::array& array) {
   if (!spoiled().empty() && spoiled().contains(array.id())) throw std::runtime_error(SPOILED);
 }
 
-bool is_sound(const mx::array& array) {
-  return spoiled().empty() || !spoiled().contains(array.id());
-}
-
 /* Operations that allocate memory while they compute. The others do so before they are started. */
 constexpr std::array<std::string_view, 9> ALLOCATING = {"Cholesky", "Eig", "Eigh", "Inverse", "LUF",
                                                         "Load",     "QRF", "SVD",  "Sort"};
@@ -258,6 +254,10 @@ class Evaluation {
 };
 
 }  // namespace
+
+bool is_sound(const mx::array& array) {
+  return spoiled().empty() || !spoiled().contains(array.id());
+}
 
 void bind_evaluation(nb::module_& module) {
   nb::class_<Evaluation>(module, "Evaluation", "Arrays that are computed in parts.")

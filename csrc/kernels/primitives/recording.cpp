@@ -107,7 +107,9 @@ class Recording {
 
   /* Whether `compute` takes these arrays. */
   bool computes(const std::vector<mx::array>& inputs) const {
-    const auto is_there = [](const mx::array& array) { return array.is_available(); };
+    const auto is_there = [](const mx::array& array) {
+      return array.is_available() && is_sound(array);
+    };
     return (is_short_ || !ends_.empty()) && fits(inputs) && std::ranges::all_of(inputs, is_there) &&
            std::ranges::all_of(kept_, [&](const auto& kept) { return is_there(kept.second); });
   }
@@ -120,6 +122,9 @@ class Recording {
   }
 
   size_t steps() const { return steps_.size(); }
+
+  /* Whether the caller's thread computes all steps. */
+  bool is_short() const { return is_short_; }
 
  private:
   using Places = UnderWay::Places;
@@ -463,7 +468,8 @@ Returns:
 
 Raises:
     RuntimeError, ValueError, MemoryError: an operation failed; nothing of it is under way then.)")
-      .def("steps", &Recording::steps, "How many operations it has.");
+      .def("steps", &Recording::steps, "How many operations it has.")
+      .def("is_short", &Recording::is_short, "Whether the caller's thread computes all of them.");
 }
 
 }  // namespace cowmlx

@@ -19,6 +19,9 @@ struct Recorded {
   std::vector<mx::Dtype> dtypes;
 };
 
+/* Whether an array was not computed together with one that failed. Only for the dispatch thread. */
+bool is_sound(const mx::array& array);
+
 /* mlx does not export the types of all its primitives. */
 inline bool is(const mx::Primitive& primitive, std::string_view name) {
   return primitive.name() == name;
