@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _FAR = 20_000  # tokens that a cache without a window pretends to hold
 _TOKENS = 2
+_MOST_SEEN = 1 << 23  # elements of a mask that is looked at
 
 
 class Unclear(Exception):
@@ -119,6 +120,8 @@ def _window(mask: Any, cache: Any, tokens: int) -> int:
         raise Unclear("its layers have a mask of another kind")
     if mask.shape[-1] != before + tokens or mask.size != tokens * (before + tokens):
         raise Unclear("its layers have a mask of another shape")
+    if mask.size > _MOST_SEEN:
+        raise Unclear(f"its layers see {before + 1} tokens, too many to look at")
     mask = mask.reshape(tokens, before + tokens)
     window = int(mask[0].sum().item())
     at = mx.arange(before, before + tokens)[:, None]
