@@ -113,6 +113,32 @@ def test_views_need_no_memory_until_they_are_read(programs, arrays, too_many):
         arrays.free(each)
 
 
+TURNED = {
+    "transpose": ([node("t", "transpose", "x")], "t"),
+    "reshape": (
+        [
+            node("t", "transpose", "x"),
+            node("r", "reshape", "t", shape=[-1]),
+            node("s", "sum", "r"),
+        ],
+        "s",
+    ),
+    "broadcast_to": ([node("b", "broadcast_to", "x", shape=["n", "n"])], "b"),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_copies_of_turned_elements_are_counted(programs, lib, name):
+    """Results are row-major for hosts, and a reshape reads its elements in their order."""
+    nodes, output = TURNED[name]
+    shape = ["n"] if name == "broadcast_to" else ["n", "n"]
+    program = programs.create(graph([value("x", shape)], nodes, [output]))
+    x = np.ones((2000,) * len(shape), np.float32)
+    with room(lib, x.nbytes + 8 * MIB):
+        assert refused(programs.run, program, [x]).details["needed"] >= 16_000_000
+    programs.free(program)
+
+
 def test_uploads_are_bounded(programs, arrays, lib, too_many):
     """Also of a view of few bytes, and of a run's inputs."""
     wide = np.broadcast_to(ONE, (too_many, too_many))

@@ -270,11 +270,12 @@ def attention(q, k, v, mask=None, scale=None, causal=False):
     times = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, times, 1), np.repeat(v, times, 1)
     scores = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    hidden = np.finfo(np.float64).min  # where nothing is seen, all count the same
     if causal:
         rows, columns = scores.shape[-2:]
-        scores = np.where(np.tri(rows, columns, columns - rows, dtype=bool), scores, -1e30)
+        scores = np.where(np.tri(rows, columns, columns - rows, dtype=bool), scores, hidden)
     if mask is not None:
-        scores = np.where(mask, scores, -1e30) if mask.dtype == bool else scores + mask
+        scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
     return softmax(scores, -1) @ v
 
 

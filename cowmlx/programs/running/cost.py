@@ -35,6 +35,14 @@ _LOGARITHMIC = frozenset(row.name for row in (*sorting.ROWS, *fourier.ROWS))
 _TOUCHES = 16
 
 
+_TURNING = frozenset(
+    {"broadcast_arrays", "broadcast_to", "moveaxis", "slice", "split", "swapaxes", "transpose"}
+)
+"""Views whose elements are not in the order of memory, or lie apart there."""
+_FLATTENING = frozenset({"flatten", "reshape"})
+"""Views that copy where their input is such a view."""
+
+
 class Costs:
     """The costs of a program's nodes, computed once for each function.
 
@@ -164,7 +172,9 @@ class Needs:
             copies: how many rows a vectorized program computes at once.
         """
         main = self._library.main
-        return copies * (levels * self.total(main) + self.peak(main))
+        _, turned = _views(main.needed(main.outputs))
+        copied = sum(bytes_of(main.specs[name]) for name in main.outputs if name in turned)
+        return copies * (levels * self.total(main) + self.peak(main) + copied)
 
     def peak(self, graph: Graph) -> int:
         """Return the bytes alive at once, if each result is freed after its last reader.
@@ -177,15 +187,12 @@ class Needs:
 
     def _peak(self, graph: Graph) -> int:
         nodes = graph.needed(graph.outputs)
-        roots: dict[str, str] = {}
+        roots, _ = _views(nodes)
         last: dict[str, int] = {}
         for at, node in enumerate(nodes):
             for name in node.inputs:
                 if name is not None:
                     last[roots.get(name, name)] = at
-            if node.op in VIEWS and node.inputs[0] is not None:
-                root = roots.get(node.inputs[0], node.inputs[0])
-                roots.update(dict.fromkeys(node.outputs, root))
         last.update((roots.get(name, name), len(nodes)) for name in graph.outputs)
         ending: dict[int, int] = {}
         alive = peak = 0
@@ -208,14 +215,37 @@ class Needs:
         """Return the bytes of all results, with calls and scans unrolled, ``while`` as a round."""
         if graph.name not in self._totals:
             needed = 0
-            for node in graph.needed(graph.outputs):
-                needed += made_by(node.op, [graph.specs[name] for name in node.outputs])
-                needed += _on_its_way(graph, node)
+            nodes = graph.needed(graph.outputs)
+            roots, _ = _views(nodes)
+            for node in nodes:
+                made = [graph.specs[name] for name in node.outputs if name not in roots]
+                needed += sum(map(bytes_of, made)) + _on_its_way(graph, node)
                 if not isinstance(node.row, Operation):
                     inner = (self.total(self._library.functions[name]) for name in node.functions)
                     needed += steps_of(node, graph.specs) * sum(inner)
             self._totals[graph.name] = needed
         return self._totals[graph.name]
+
+
+def _views(nodes: Iterable[Node]) -> tuple[dict[str, str], set[str]]:
+    """Return the results that lie in the memory of other values.
+
+    Returns:
+        whose memory each lies in, and those whose elements are not row-major there.
+    """
+    roots: dict[str, str] = {}
+    turned: set[str] = set()
+    for node in nodes:
+        first = node.inputs[0] if node.inputs else None
+        if node.op not in VIEWS or first is None:
+            continue
+        is_turned = first in turned
+        if is_turned and node.op in _FLATTENING:
+            continue
+        roots.update(dict.fromkeys(node.outputs, roots.get(first, first)))
+        if is_turned or node.op in _TURNING:
+            turned.update(node.outputs)
+    return roots, turned
 
 
 def _on_its_way(graph: Graph, node: Node) -> int:
