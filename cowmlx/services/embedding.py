@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Characters whose tokens and computation fit one turn.
 _SHORT = PART >> 3
+# Characters that take as long as all else of a text.
+_OF_A_TEXT = 16
 
 
 class EmbeddingParams:
@@ -262,7 +264,7 @@ def tokens_of(
             yield
             characters = 0
         tokens.append(array("i", (yield from tokenize(index, text))))
-        characters += len(text) + 1
+        characters += len(text) + _OF_A_TEXT
     if characters > _SHORT:
         yield
     return tokens

@@ -10,9 +10,10 @@ from itertools import chain
 
 import pytest
 from driver import KINDS, greedy, prompt
-from support import reference, tiny_models
+from support import loaded, reference, tiny_models
 from support.library import StatusError
 from support.outputs import Buffer
+from support.paths import CALF
 from support.rounding import assert_as_exact
 from support.signatures import (
     ADD_SPECIAL,
@@ -32,6 +33,7 @@ from support.signatures import (
 from support.threads import together
 
 from cowmlx.accelerate import kernels
+from cowmlx.services.embedding import tokens_of
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -452,3 +454,25 @@ def test_a_model_freed_while_it_embeds_cancels_the_call(lib, folder):
         if outcome != [EHANDLE]:
             break
     assert outcome == [ECANCELED]
+
+
+def test_many_short_texts_are_tokenized_in_several_turns():
+    tokenizer = loaded.load(CALF).tokenizer
+    texts = ["a", "of"] * 4000
+    begun, ends = [], []
+
+    def tokenize(index, text):
+        begun.append(index)
+        return tokenizer.encode_steps(text, add_special=True, parse_special=False)
+
+    steps = tokens_of(texts, tokenize)
+    try:
+        while True:
+            next(steps)
+            ends.append(len(begun))
+    except StopIteration as stop:
+        tokens = stop.value
+    wanted = [tokenizer.encode(text, add_special=True, parse_special=False) for text in texts[:2]]
+    assert [list(each) for each in tokens] == wanted * 4000
+    assert max(after - before for before, after in zip([0, *ends], ends, strict=False)) <= 1000
+    assert ends[-1] == len(texts)
