@@ -27,6 +27,8 @@ _DEAR = 2.5
 # A larger chunk that takes more than SECONDS is worth it if a token takes at most this share of its
 # time in a smaller one.
 _CHEAPER = 0.9
+# Chunks until a larger one is tried again: another program may have slowed the last trial.
+_PAUSE = 64
 
 
 class Speed(NamedTuple):
@@ -70,7 +72,10 @@ class Pace:
         self._quicker: dict[int, tuple[int, float]] = {}
         expected = self.speed.rate * SECONDS * self.speed.patience / max(self.parameters, 1)
         self._least = 1
-        self._most: dict[int, int] = {}  # by stretch, where larger chunks are not worth it
+        # By stretch, where larger chunks are not worth it: chunks until the next trial, and between
+        # this trial and the last.
+        self._pauses: dict[int, int] = {}
+        self._waits: dict[int, int] = {}
         self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))
 
     def size(self, position: int) -> int:
@@ -95,20 +100,23 @@ class Pace:
             return
         seconds /= self.speed.patience
         stretch = position // STRETCH
-        most = self._most.get(stretch, PREFILL_CHUNK)
+        pause = self._pauses.pop(stretch, 0)
         slower, quicker = self._slower.pop(stretch, None), self._quicker.pop(stretch, None)
         if slower is not None and not _is_worth_it(size, seconds, *slower):
             self._least = self._sizes[stretch] = slower[0]
         elif quicker is not None and not _is_cheaper(size, seconds, *quicker):
-            self._most[stretch] = self._sizes[stretch] = quicker[0]
+            self._sizes[stretch] = quicker[0]
+            self._pauses[stretch] = self._waits[stretch] = 2 * self._waits.get(stretch, _PAUSE // 2)
         elif seconds > LIMIT and size > self._least:
             half = size // 2 if seconds <= 2 * LIMIT else size // GROWTH
             smaller = max(_power_of_two(size * SECONDS / seconds), half, self._least)
             self._sizes[stretch] = smaller
             self._slower[stretch] = size, seconds
-        elif seconds < self.speed.quick and size < most:
+        elif pause > 1:
+            self._pauses[stretch] = pause - 1
+        elif seconds < self.speed.quick and size < PREFILL_CHUNK:
             larger = max(2 * size, _power_of_two(size * SECONDS / max(seconds, 1e-9)))
-            self._sizes[stretch] = min(larger, size * GROWTH, most)
+            self._sizes[stretch] = min(larger, size * GROWTH, PREFILL_CHUNK)
             self._quicker[stretch] = size, seconds
 
 

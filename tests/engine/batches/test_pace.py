@@ -132,6 +132,19 @@ def test_chunks_that_take_longer_stay_if_a_token_takes_less(reading, token, size
     assert seen == sizes
 
 
+def test_a_larger_chunk_is_tried_again_ever_more_rarely():
+    """Another program slows the first two trials; larger chunks would be cheaper."""
+    plan = Pace(600_000_000, BLAS)
+    trials = []
+    for at in range(500):
+        size = plan.size(0)
+        if size > 16 and len(trials) < 3:
+            trials.append(at)
+        plan.observe(size, 0, 0.2 if size > 16 and len(trials) < 3 else 0.06 + 0.0023 * size)
+    assert trials == [1, 66, 195]  # 64 chunks between, then 128
+    assert plan.size(0) == 32
+
+
 def test_slow_chunks_become_smaller_until_they_are_quick_enough():
     plan = Pace(M, Speed(BLAS.rate, 1))
     sizes = []
