@@ -283,13 +283,13 @@ def test_a_generation_goes_on_while_an_array_is_computed(arrays, lib, operation)
 def test_a_generation_goes_on_while_a_long_graph_is_computed(arrays, lib):
     """A graph that is started whole makes mlx wait until some 60 operations are left.
 
-    A generation would have steps beside these alone: 10 to 60. It has 800 and more.
+    A generation would have steps beside these alone: 10 to 60. It has hundreds, on a machine that
+    does much else, too.
     """
     model = lib.load(CALF)
     context = lib.context(model)
     prompt = lib.tokenize(model, "Once upon a time")
-    count = 1800
-    last = chained(arrays, "tan", count, 256)
+    last = chained(arrays, "tan", 3600, 256)
     lib.begin(context, prompt, max_tokens=100, temperature=0)
     lib.next(context)
     thread = threading.Thread(target=lambda: arrays.read(last))
@@ -300,7 +300,7 @@ def test_a_generation_goes_on_while_a_long_graph_is_computed(arrays, lib):
             lib.begin(context, prompt, max_tokens=100, temperature=0)
         steps += 1
     thread.join()
-    assert steps >= count / 10
+    assert steps >= 180
     arrays.free(last)
     lib.free(context)
     lib.free_model(model)
