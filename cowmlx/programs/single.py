@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -30,7 +30,7 @@ MAX_KNOWN = 512
 MAX_TEXT = 1024
 """Characters of attributes that are kept with them."""
 MOST_WORK = 1 << 16
-"""Elements of inputs and results, or multiply-adds, of an operation that is computed at once."""
+"""Elements of inputs and results, and multiply-adds, of an operation that is computed at once."""
 
 Type = tuple[tuple[int, ...], mx.Dtype]
 
@@ -122,10 +122,10 @@ class _Known:
         self._unit: Unit | None = None
         if self.is_empty or len(there) < len(given) or row.checks is not None:
             return
-        work: Any = sum(map(count, (*there, *made)))
+        work: list[Any] = [sum(map(count, (*there, *made)))]
         if row.multiplications is not None:
-            work = row.multiplications(given, attributes)
-        if work <= MOST_WORK and kernels.usable():
+            work.append(row.multiplications(given, attributes))
+        if max(work) <= MOST_WORK and kernels.usable():
             self._unit = Unit(self._traced, steady=False)
 
     def results(self, arrays: list[Any]) -> tuple[list[mx.array], bool]:
@@ -155,27 +155,33 @@ _known_results = lru_cache(MAX_KNOWN)(_Known)
 
 
 def apply(
-    prepared: Prepared, arrays: Sequence[mx.array | None], gpu: bool = False
-) -> tuple[list[mx.array], bool, list[Check], int]:
-    """Return an operation's results, whether they are computed, what to look at, and bytes.
+    prepared: Prepared,
+    arrays: Sequence[mx.array | None],
+    gpu: bool = False,
+    require_room: Callable[[int, str], object] = lambda size, what: None,
+) -> tuple[list[mx.array], bool, list[Check]]:
+    """Return an operation's results, whether they are computed, and what to look at.
 
     Results of little work on computed inputs are computed at once, where kernels can; others are
-    lazy. The bytes are those of the results once they are computed, and of what is made on the way.
+    lazy.
 
     Args:
         prepared: the operation and its attributes.
         arrays: its inputs, None for one that is left out; they may be lazy.
         gpu: whether the device has no float64.
+        require_room: checks, before anything is computed, that there are so many bytes for an
+            operation: for its results, and for what it makes on its way.
 
     Raises:
         OperationError: it cannot take these dtypes or shapes.
         Unsupported: a result is of a dtype that the device lacks.
-        CowMlxError: mlx does not compute what the table says.
+        CowMlxError: mlx does not compute what the table says; what ``require_room`` raises.
     """
     row, attributes = prepared.row, prepared.attributes
     given = row.arranged(arrays)
     types = [None if operand is None else (operand.shape, operand.dtype) for operand in given]
     known = _known_results(prepared, tuple(types), gpu)
+    require_room(known.size, row.name)
     if known.is_empty:
         given = [laid_out(operand) for operand in given]
     checks = [] if row.checks is None else row.checks(given, attributes)
@@ -186,4 +192,4 @@ def apply(
     for array, spec, dtype in zip(results, known.specs, known.dtypes, strict=True):
         if array.shape != spec.shape or array.dtype != dtype:
             raise CowMlxError(f"{row.name}: mlx gives {described(array)}, the table says {spec}")
-    return results, is_computed, checks, known.size
+    return results, is_computed, checks

@@ -59,8 +59,7 @@ class Operations:
             self._runtime.scheduler.begin(Application(call, prepared, given, gpu, arrays))
             return
         with mx.stream(arrays.stream):
-            results, is_computed, _, size = single.apply(prepared, given, gpu)
-        arrays.require_room(size, prepared.row.name)
+            results, is_computed, _ = single.apply(prepared, given, gpu, arrays.require_room)
         call.succeed(arrays.add_all(results, is_computed))
 
 
@@ -96,8 +95,7 @@ def _steps(
     prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
 ) -> Generator[list[mx.array], None, list[mx.array]]:
     values = [value.get() if isinstance(value, Submitted) else value for value in given]
-    results, _, checks, size = single.apply(prepared, values, gpu)
-    arrays.require_room(size, prepared.row.name)
+    results, _, checks = single.apply(prepared, values, gpu, arrays.require_room)
     if checks:
         looked = [check.found for check in checks]
         yield looked

@@ -249,13 +249,17 @@ def test_calls_are_answered_while_an_array_is_computed(arrays, programs, lib, tm
     thread = threading.Thread(target=lambda: (begun.set(), uses[use]()))
     thread.start()
     begun.wait()
+    small = arrays.create(np.ones((3, 2), np.float32))
+    (turned,) = arrays.apply("transpose", small)
     answered = 0  # one call alone would be, behind all of them
     while thread.is_alive():
         lib.info()
+        arrays.free(*arrays.apply("reshape", turned, shape=[6]))  # which copies
         answered += 1
     thread.join()
     assert answered >= 12
-    arrays.free(last)
+    for each in (last, small, turned):
+        arrays.free(each)
     programs.free(program)
 
 

@@ -61,8 +61,24 @@ def test_what_is_not():
     large = mx.ones((single.MOST_WORK,))
     assert not is_computed(add, large, large)
     assert not is_computed(add, mx.ones((4,), mx.int32), mx.ones((4,), mx.int32))
-    image, filters = mx.ones((1, 32, 32, 16)), mx.ones((16, 3, 3, 16))
-    assert not is_computed(prepared("conv2d"), image, filters)
+    conv, image, filters = prepared("conv2d"), mx.ones((1, 32, 32, 16)), mx.ones((16, 3, 3, 16))
+    assert not is_computed(conv, image, filters)
+    few_products = prepared("conv2d", stride=300), mx.ones((1, 300, 300, 1)), mx.ones((1, 1, 1, 1))
+    assert not is_computed(*few_products)
+
+
+@needs_kernels
+def test_room_is_asked_for_before_anything_is_computed():
+    asked = []
+
+    def refuse(size: int, what: str) -> None:
+        asked.append((size, what))
+        raise MemoryError
+
+    x = mx.ones((7,))
+    with pytest.raises(MemoryError):
+        single.apply(prepared("add"), [x, x], require_room=refuse)
+    assert asked == [(28, "add")]
 
 
 @needs_kernels

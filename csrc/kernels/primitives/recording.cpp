@@ -8,8 +8,10 @@
 #include <array>
 #include <unordered_map>
 
+#include "mlx/allocator.h"
 #include "mlx/device.h"
 #include "mlx/stream.h"
+#include "arrays.h"
 #include "recording.h"
 #include "under_way.h"
 
@@ -37,6 +39,11 @@ bool is_view(const mx::Primitive& primitive) {
 bool takes_memory(const mx::Primitive& primitive) {
   return !is_view(primitive) || is(primitive, "Contiguous") || is(primitive, "Flatten") ||
          is(primitive, "Reshape");
+}
+
+/* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there. */
+bool copies(const mx::Primitive& primitive, const std::vector<mx::array>& inputs) {
+  return is_view(primitive) && takes_memory(primitive) && !inputs[0].flags().row_contiguous;
 }
 
 /* Operations whose result is their input. */
@@ -135,9 +142,12 @@ class Recording {
       std::vector<mx::array> read = inputs_of(step, arrays), made = outputs_of(step);
       const mx::Stream stream = step.primitive->stream();
       const Cleared cleared{mx::cpu::get_command_encoder(stream)};
-      step.primitive->eval_cpu(read, made);
-      if (is_view(*step.primitive) && made[0].data_shared_ptr() != read[0].data_shared_ptr())
-        mx::synchronize(stream); /* which copies */
+      if (copies(*step.primitive, read)) {
+        made[0].set_data(mx::allocator::malloc(made[0].nbytes()));
+        Copy{Lines(read[0]), made[0].data<char>()}.run();
+      } else {
+        step.primitive->eval_cpu(read, made);
+      }
       put(step, made, arrays);
     }
     return results(arrays);
