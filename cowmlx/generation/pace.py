@@ -72,8 +72,8 @@ class Pace:
         self._quicker: dict[int, tuple[int, float]] = {}
         expected = self.speed.rate * SECONDS * self.speed.patience / max(self.parameters, 1)
         self._least = 1
-        # By stretch, where larger chunks are not worth it: chunks until the next trial, and between
-        # this trial and the last.
+        # By stretch, where larger chunks are not worth it: how many chunks are left until the next
+        # trial, and how many there were when the pause began.
         self._pauses: dict[int, int] = {}
         self._waits: dict[int, int] = {}
         self._sizes[0] = max(self.speed.least, min(_power_of_two(expected), PREFILL_CHUNK))

@@ -160,17 +160,16 @@ def apply(
     gpu: bool = False,
     require_room: Callable[[int, str], object] = lambda size, what: None,
 ) -> tuple[list[mx.array], bool, list[Check]]:
-    """Return an operation's results, whether they are computed, and what to look at.
+    """Return an operation's results, whether they are computed, and its checks of values.
 
-    Results of little work on computed inputs are computed at once, where kernels can; others are
-    lazy.
+    Kernels compute small results of computed inputs at once; other results are lazy.
 
     Args:
         prepared: the operation and its attributes.
         arrays: its inputs, None for one that is left out; they may be lazy.
         gpu: whether the device has no float64.
-        require_room: checks, before anything is computed, that there are so many bytes for an
-            operation: for its results, and for what it makes on its way.
+        require_room: called with the bytes that an operation needs and its name, before anything
+            is computed; raises an error if there is less memory.
 
     Raises:
         OperationError: it cannot take these dtypes or shapes.

@@ -87,15 +87,15 @@ class Application(ArrayWork):
         self._pending = [value for value in self._pending if not value.is_settled]
         return not self._pending and super()._may_step()
 
-    def _succeed(self, result: list[mx.array]) -> None:
-        self._call.succeed(self._arrays.add_all(result, is_computed=False))
+    def _succeed(self, result: tuple[list[mx.array], bool]) -> None:
+        self._call.succeed(self._arrays.add_all(*result))
 
 
 def _steps(
     prepared: single.Prepared, given: Given, gpu: bool, arrays: Arrays
-) -> Generator[list[mx.array], None, list[mx.array]]:
+) -> Generator[list[mx.array], None, tuple[list[mx.array], bool]]:
     values = [value.get() if isinstance(value, Submitted) else value for value in given]
-    results, _, checks = single.apply(prepared, values, gpu, arrays.require_room)
+    results, is_computed, checks = single.apply(prepared, values, gpu, arrays.require_room)
     if checks:
         looked = [check.found for check in checks]
         yield looked
@@ -103,7 +103,7 @@ def _steps(
             error = check.look()
             if error is not None:
                 raise error
-    return results
+    return results, is_computed
 
 
 @cache

@@ -287,8 +287,8 @@ def test_a_generation_goes_on_while_an_array_is_computed(arrays, lib, operation)
 def test_a_generation_goes_on_while_a_long_graph_is_computed(arrays, lib):
     """A graph that is started whole makes mlx wait until some 60 operations are left.
 
-    A generation would have steps beside these alone: 10 to 60. It has hundreds, on a machine that
-    does much else, too.
+    A generation would have steps beside these alone: 10 to 60. It has hundreds, also on
+    a busy machine.
     """
     model = lib.load(CALF)
     context = lib.context(model)

@@ -1,4 +1,4 @@
-"""Single operations: kernels compute those of little work at once, with their rows' numbers."""
+"""Single operations: kernels compute small ones at once, with the numbers of the table's rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_results_are_those_of_the_row(row, example):
     attributes = attributes_of(row, example.attributes)
     wanted = run(row, inputs, attributes)
     operation = single.Prepared(row, attributes)
-    for _ in range(2):  # the first records it
+    for _ in range(2):  # recorded, then replayed
         found = single.apply(operation, inputs)[0]
         for one, other in zip(found, wanted, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
@@ -47,14 +47,14 @@ def test_results_are_those_of_the_row(row, example):
 
 @needs_kernels
 @pytest.mark.parametrize("name", ["add", "exp", "maximum", "sigmoid", "transpose"])
-def test_what_is_computed_at_once(name):
+def test_small_operations_of_kernels_are_computed_at_once(name):
     x = mx.array(np.arange(6, dtype=np.float32).reshape(2, 3))
     inputs = [x] * len(find(name).inputs)
     assert is_computed(prepared(name), *inputs)
 
 
 @needs_kernels
-def test_what_is_not():
+def test_other_operations_are_lazy():
     add, few = prepared("add"), mx.ones((4,))
     assert is_computed(add, few, few)
     assert not single.apply(add, [few + 1, few])[1]

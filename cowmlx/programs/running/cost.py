@@ -34,13 +34,12 @@ _LOGARITHMIC = frozenset(row.name for row in (*sorting.ROWS, *fourier.ROWS))
 """Operations that touch each element about as often as a logarithm of their length."""
 _TOUCHES = 16
 
-
 _TURNING = frozenset(
     {"broadcast_arrays", "broadcast_to", "moveaxis", "slice", "split", "swapaxes", "transpose"}
 )
-"""Views whose elements are not in the order of memory, or lie apart there."""
+"""Views whose elements lie in memory in another order, or with gaps."""
 _FLATTENING = frozenset({"flatten", "reshape"})
-"""Views that copy where their input is such a view."""
+"""Views that copy the elements of such a view."""
 
 
 class Costs:

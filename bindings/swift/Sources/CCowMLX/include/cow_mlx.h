@@ -2034,8 +2034,8 @@ COW_MLX_API cow_mlx_status cow_mlx_array_wait(cow_mlx_array array, uint32_t time
 
 /**
  * Apply one operation to arrays. Shapes and dtypes are checked now. Values are computed when they
- * are needed, those of small arrays mostly now. If the operation checks values, such as indices,
- * these are computed now.
+ * are needed; most operations on small arrays compute them now. If the operation checks values,
+ * such as indices, these are computed now.
  *
  * cow_mlx_operations_info() lists all operations. For a computation of many operations, use a
  * program.
