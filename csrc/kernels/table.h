@@ -96,6 +96,14 @@ struct AdamResult {
   float *parameter, *first, *second;
 };
 
+/* Windows of a convolution where they lie. Results are `positive` where those below 0 become 0. */
+constexpr int WINDOWS = 12; /* at most */
+struct Windows {
+  const float* const* places; /* [tap][WINDOWS]: a tap's numbers; what fills up is read, too */
+  int taps;
+  int count; /* of windows */
+};
+
 enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared, Sigmoid };
 
 struct Table {
@@ -144,10 +152,15 @@ struct Table {
   /* out[pitch k + m] = rows[m][k] for four rows of n numbers: with a pitch of 4 as prepare() puts
    * rows beside each other, with one of 16 as weights lie in blocks. */
   void (*beside)(const float* const* rows, int n, int pitch, float* out);
-  /* out[c] = sum over taps of taps[t][c] * weight[c][t] [+ bias[c]] for n channels. `weight` lies
-   * in blocks, as that of a matrix of n rows and `count` columns; bias null: none. */
-  void (*by_channels)(const float* const* taps, const float* weight, int count, int n,
-                      const float* bias, float* out);
+  /* y[m][16 b + lane] for blocks [from, to) of a float32 matrix, as product() has it of windows
+   * laid as rows. Its columns are those of a tap, channel after channel, then those of the next. */
+  void (*multiply_windows)(const Matrix&, const Windows&, int from, int to, bool positive, float* y,
+                           int64_t stride);
+  /* y[m][c] = sum over taps of window m's number c * weight[c][tap] [+ bias[c]] for n channels.
+   * `weight` lies in blocks, as that of a matrix of n rows and a column for each tap; bias null:
+   * none. */
+  void (*by_channels)(const Windows&, const float* weight, int n, const float* bias, bool positive,
+                      float* y, int64_t stride);
 
   /* ---- samples (families/sample) ---- */
   float (*highest)(const float* x, int n); /* n > 0 */

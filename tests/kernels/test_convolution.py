@@ -67,7 +67,7 @@ def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str,
         channels = outputs = groups
     else:
         channels = groups * draw(st.sampled_from([1, 2, 3, 4, 5, 16, 17]))
-        outputs = groups * draw(st.sampled_from([1, 2, 15, 16, 17, 33, 48]))
+        outputs = groups * draw(st.sampled_from([1, 2, 15, 16, 17, 33, 48, 64, 70]))
     most = {1: 40, 2: 9, 3: 4}[axes]
     steps = {
         "stride": numbers(1, 3),
@@ -100,6 +100,36 @@ def test_a_convolution_adds_every_product(case, view, biased):
     wanted = reference(exact(x), exact(weight), steps) + added
     size = reference(abs(exact(x)), abs(exact(weight)), steps) + abs(added)
     assert close(found, wanted, size)
+
+
+# Many weights, which are read once for many results, by parts that threads share; windows on all
+# edges, and more of them than are computed at once.
+LARGE = [
+    ((1, 5, 6, 256), (150, 3, 3, 256), {"padding": [(1, 1), (1, 1)]}),
+    ((2, 40, 9, 70), (520, 2, 4, 70), {"padding": [(0, 1), (2, 3)], "stride": [1, 2]}),
+    ((1, 3, 600), (900, 1, 600), {}),
+    ((3, 50, 20, 3), (65, 7, 7, 3), {"padding": [(3, 3), (3, 3)], "stride": [2, 1]}),
+    ((1, 30, 128), (100, 3, 128), {"input_dilation": [3], "padding": [(2, 2)]}),
+    ((2, 9, 9, 40), (40, 3, 3, 1), {"groups": 40, "padding": [(1, 1), (1, 1)]}),
+]
+
+
+@pytest.mark.parametrize(("shape", "window", "changed"), LARGE)
+def test_results_do_not_depend_on_threads(shape, window, changed):
+    axes = len(shape) - 2
+    steps = {name: [1] * axes for name in ("stride", "kernel_dilation", "input_dilation")}
+    steps |= {"padding": [(0, 0)] * axes, "groups": 1, "flip": False} | changed
+    x, weight = random(shape, "float32", 1), random(window, "float32", 2)
+    known = MODULE.threads()
+    results = []
+    for threads in (1, 2, 7):
+        MODULE.set_threads(threads)
+        results.append(MODULE.convolution(x, weight, **steps))
+        mx.eval(results)
+        MODULE.set_threads(known)
+    size = reference(abs(exact(x)), abs(exact(weight)), steps)
+    assert close(results[0], reference(exact(x), exact(weight), steps), size)
+    assert all(mx.array_equal(results[0], other) for other in results)
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,35 +1,113 @@
-/* What convolutions need beside products and rows beside each other: depthwise sums. Meanings in
- * table.h. The including file has chosen an instruction set. */
+/* Convolutions as sums over taps: of all channels with a matrix, or of each channel for itself.
+ * Windows are read where they lie. Meanings in table.h. The including file has chosen an
+ * instruction set. */
 #pragma once
 
 #include "beside.h"
+#include "tiles.h"
 
 namespace cowmlx::ISA {
 
-/* COUNT vectors of channels over all taps: a chain of sums alone would wait for itself. */
-template <int COUNT>
-COWMLX_INLINE void channels(const float* const* taps, const float* weight, int count, int i,
-                            const float* bias, float* out) {
-  F total[COUNT];
-  for (F& sum : total) sum = zero();
-  for (int tap = 0; tap < count; tap++)
-    for (int v = 0; v < COUNT; v++)
-      total[v] = fma(load(taps[tap] + i + v * LANES),
-                     load(weight + (int64_t{i + v * LANES} * count + tap * LANES)), total[v]);
-  for (int v = 0; v < COUNT; v++, i += LANES)
-    store(out + i, bias == nullptr ? total[v] : total[v] + load(bias + i));
+/* M windows, from number `first` on, with B blocks of a matrix. The order of a product's sums. */
+template <int M, int B>
+static void window_tile(const Matrix& matrix, const Windows& windows, int first, int block,
+                        const Output& out) {
+  const int channels = matrix.columns / windows.taps;
+  const int64_t next = int64_t{matrix.columns} * LANES;
+  const float* const blocks = static_cast<const float*>(matrix.weight) + block * next;
+  const float* w = blocks;
+  const float* const* places = windows.places + first;
+  F total[M][B];
+  for (int m = 0; m < M; m++)
+    for (int b = 0; b < B; b++) total[m][b] = zero();
+  int tap = 0;
+  do {
+    int channel = 0;
+    do {
+      F weight[B];
+      for (int b = 0; b < B; b++) weight[b] = load(w + b * next);
+      ask_for<B>(blocks, (w - blocks) * 4, ahead<M>(), next * 4);
+      const float* const* here = places;
+      /* 12 pointers have no registers: they are read again, not kept in those of sums. */
+      if constexpr (M > 8) __asm__("" : "+r"(here));
+      for (int m = 0; m < M; m++) {
+        const F value = set(here[m][channel]);
+        for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
+      }
+      w += LANES;
+    } while (++channel < channels);
+    places += WINDOWS;
+  } while (++tap < windows.taps);
+  write(matrix, block, total, out);
 }
 
-COWMLX_KERNEL void by_channels(const float* const* taps, const float* weight, int count, int n,
-                               const float* bias, float* out) {
-  int i = 0;
-  for (; i + 4 * LANES <= n; i += 4 * LANES) channels<4>(taps, weight, count, i, bias, out);
-  for (; i + LANES <= n; i += LANES) channels<1>(taps, weight, count, i, bias, out);
-  if (i == n) return;
-  F total = zero();
-  for (int tap = 0; tap < count; tap++)
-    total = fma(load(taps[tap] + i, n - i), load(weight + int64_t{i} * count + tap * LANES), total);
-  store(out + i, bias == nullptr ? total : total + load(bias + i, n - i), n - i);
+/* All blocks for M windows, B at a time. */
+template <int M, int B>
+COWMLX_INLINE void window_blocks(const Matrix& matrix, const Windows& windows, int first, int from,
+                                 int to, const Output& out) {
+  for (; from + B <= to; from += B) window_tile<M, B>(matrix, windows, first, from, out);
+  if constexpr (B > 1)
+    for (; from < to; from++) window_tile<M, 1>(matrix, windows, first, from, out);
+}
+
+/* How many windows are computed together where registers do not hold all. */
+constexpr int FEWER_WINDOWS = VECTORS >= 8 ? 6 : 2;
+
+static void multiply_windows(const Matrix& matrix, const Windows& windows, int from, int to,
+                             bool positive, float* y, int64_t stride) {
+  const Output out{y, stride, windows.count, positive};
+  if constexpr (MANY_REGISTERS) {
+    if (windows.count > 8) {
+      for (; from + 4 <= to; from += 4)
+        for (int m = 0; m < WINDOWS; m += 6)
+          window_tile<6, 4>(matrix, windows, m, from,
+                            {y + m * stride, stride, windows.count - m, positive});
+      return window_blocks<12, 2>(matrix, windows, 0, from, to, out);
+    }
+    if (windows.count > 4) return window_blocks<8, 2>(matrix, windows, 0, from, to, out);
+    window_blocks<4, 4>(matrix, windows, 0, from, to, out);
+  } else {
+    for (int m = 0; m < windows.count; m += FEWER_WINDOWS)
+      window_blocks<FEWER_WINDOWS, 1>(matrix, windows, m, from, to,
+                                      {y + m * stride, stride, windows.count - m, positive});
+  }
+}
+
+/* M windows, from number `first` on: `lanes` channels from i on, over all taps. */
+template <int M>
+COWMLX_INLINE void channels(const Windows& windows, int first, const float* weight, int i,
+                            int lanes, const float* bias, bool positive, float* y, int64_t stride) {
+  const auto numbers = [lanes](const float* from) {
+    return lanes == LANES ? load(from) : load(from, lanes);
+  };
+  const float* const* places = windows.places + first;
+  const float* w = weight + int64_t{i} * windows.taps;
+  F total[M];
+  for (F& sum : total) sum = zero();
+  for (int tap = 0; tap < windows.taps; tap++, places += WINDOWS, w += LANES) {
+    const F by = load(w);
+    for (int m = 0; m < M; m++) total[m] = fma(numbers(places[m] + i), by, total[m]);
+  }
+  for (int m = 0; m < M && first + m < windows.count; m++) {
+    F value = bias == nullptr ? total[m] : total[m] + numbers(bias + i);
+    if (positive) value = max(zero(), value);
+    float* to = y + (first + m) * stride + i;
+    if (lanes == LANES)
+      store(to, value);
+    else
+      store(to, value, lanes);
+  }
+}
+
+COWMLX_KERNEL void by_channels(const Windows& windows, const float* weight, int n,
+                               const float* bias, bool positive, float* y, int64_t stride) {
+  constexpr int M = MANY_REGISTERS ? 12 : FEWER_WINDOWS;
+  for (int first = 0; first < windows.count; first += M) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+      channels<M>(windows, first, weight, i, LANES, bias, positive, y, stride);
+    if (i < n) channels<M>(windows, first, weight, i, n - i, bias, positive, y, stride);
+  }
 }
 
 }  // namespace cowmlx::ISA

@@ -29,6 +29,7 @@ static constexpr Table filled(const char* name) {
   table.attention_size = attention_size;
   table.attention = attention;
   table.beside = beside_rows;
+  table.multiply_windows = multiply_windows;
   table.by_channels = by_channels;
   table.highest = maximum_of;
   table.exponentials = exponentials;

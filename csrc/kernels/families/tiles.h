@@ -27,25 +27,34 @@ struct Output {
   float* y; /* of its first row */
   int64_t stride;
   int rows;
+  bool positive = false; /* numbers below 0 are written as 0 */
 };
 
 template <int M, int B>
 COWMLX_INLINE void write(const Matrix& matrix, int block, const F (&total)[M][B],
                          const Output& out) {
-  for (int b = 0; b < B; b++) {
-    const int column = (block + b) * LANES;
-    const int count = matrix.rows - column < LANES ? matrix.rows - column : LANES;
-    const F bias = matrix.bias == nullptr ? zero() : load(matrix.bias + column, count);
-    for (int m = 0; m < M; m++) {
-      if (m >= out.rows) break;
-      const F value = matrix.bias == nullptr ? total[m][b] : total[m][b] + bias;
-      float* place = out.y + m * out.stride + column;
-      if (count == LANES)
-        store(place, value);
-      else
-        store(place, value, count);
-    }
-  }
+  unrolled<B>([&](auto index) __attribute__((
+                  always_inline)) { /* else sums leave registers */
+                                    constexpr int BLOCK = decltype(index)::value;
+                                    const int column = (block + BLOCK) * LANES;
+                                    const int count =
+                                        matrix.rows - column < LANES ? matrix.rows - column : LANES;
+                                    const F bias = matrix.bias == nullptr
+                                                       ? zero()
+                                                       : load(matrix.bias + column, count);
+                                    unrolled<M>([&](auto m) __attribute__((always_inline)) {
+                                      constexpr int ROW = decltype(m)::value;
+                                      if (ROW >= out.rows) return;
+                                      F value = matrix.bias == nullptr ? total[ROW][BLOCK]
+                                                                       : total[ROW][BLOCK] + bias;
+                                      if (out.positive) value = max(zero(), value);
+                                      float* place = out.y + ROW * out.stride + column;
+                                      if (count == LANES)
+                                        store(place, value);
+                                      else
+                                        store(place, value, count);
+                                    });
+  });
 }
 
 constexpr int64_t WORD = LANES * sizeof(uint32_t); /* bytes of a word of 16 rows */

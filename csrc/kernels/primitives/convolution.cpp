@@ -14,24 +14,14 @@ class Convolution : public WithGradient, public Extensible {
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
-    ConvolutionJob job{};
-    const ConvolutionCut cut(shape_);
-    job.shape = shape_;
+    ConvolutionJob job(shape_);
     job.workers = threads();
-    job.tile = cut.tile;
-    job.tiles = cut.tiles;
-    job.together = cut.together;
     job.positive = positive_;
     job.x = lying(inputs[0], encoder, job.copies[0]);
     add_weight(job, inputs[1], encoder);
-    if (biased_) job.bias = lying(inputs[2], encoder, job.copies[2]);
-    job.zeros = temporary<float>(encoder, shape_.channels);
-    if (shape_.is_depthwise()) {
-      job.taps = temporary<const float*>(encoder, int64_t{job.workers} * shape_.taps());
-    } else {
-      const int64_t count = cut.together ? int64_t{cut.tiles} * shape_.groups : job.workers;
-      job.laid = temporary<float>(encoder, count * cut.tile * shape_.columns());
-    }
+    job.bias = biased_ ? lying(inputs[2], encoder, job.copies[2]) : nullptr;
+    job.zeros = temporary<float>(encoder, job.zero_numbers());
+    job.places = temporary<const float*>(encoder, job.workers * job.worker_places());
     job.y = out.data<float>();
     dispatch(encoder, std::move(job));
   }

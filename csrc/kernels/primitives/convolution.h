@@ -1,6 +1,5 @@
-/* How a convolution is computed, channels last: as products, of windows that are laid as products
- * read rows, some results at a time, so that neither a padded input nor all windows are ever in
- * memory. */
+/* How a convolution is computed, channels last: as products of windows, which are read where they
+ * lie, so that neither a padded input nor a window is ever copied. */
 #pragma once
 
 #include <algorithm>
@@ -17,9 +16,9 @@
 namespace cowmlx {
 
 constexpr size_t AXES = 3;            /* fewer spatial axes have others of length 1 before them */
-constexpr int UNIT = 12;              /* results that a tile of products takes */
-constexpr int MOST = 20 * UNIT;       /* that are laid together */
-constexpr int TILE_NUMBERS = 1 << 17; /* of windows that stay in a core's cache */
+constexpr int MOST_UNITS = 20;        /* of WINDOWS results that a thread computes at once */
+constexpr int MOST_PLACES = 1 << 13;  /* of a thread's windows, so that a core's cache holds them */
+constexpr int CACHED = 1 << 16;       /* numbers of weights that it holds beside them */
 constexpr int MOST_COLUMNS = 1 << 16; /* numbers of a window */
 constexpr int CHUNK = 1 << 15;        /* products of a chunk of channels: some µs */
 
@@ -43,28 +42,59 @@ struct ConvolutionShape {
   int blocks() const { return (rows() + LANES - 1) / LANES; }
   int64_t matrix_numbers() const { return int64_t{blocks()} * columns() * LANES; }
 
+  /* Where weight `tap` of an axis would read for a result if the axis, with zeros between its
+   * numbers, had no ends. */
+  int position(size_t axis, int result, int tap) const {
+    const int turned = flip ? kernel[axis] - 1 - tap : tap;
+    return result * stride[axis] + turned * dilation[axis] - before[axis];
+  }
+
   /* Where weight `tap` of an axis reads for a result; -1: a zero. */
   int place(size_t axis, int result, int tap) const {
-    const int turned = flip ? kernel[axis] - 1 - tap : tap;
-    const int at = result * stride[axis] + turned * dilation[axis] - before[axis];
+    const int at = position(axis, result, tap);
     if (at < 0) return -1;
     if (spread[axis] == 1) return at < in[axis] ? at : -1;
     return at % spread[axis] == 0 && at / spread[axis] < in[axis] ? at / spread[axis] : -1;
   }
 };
 
+/* Where a tap of the last axis reads a line for `count` results from `result` on; null: a line of
+ * zeros. */
+inline void put_places(const ConvolutionShape& shape, const float* line, int result, int tap,
+                       int count, const float* zeros, const float** to) {
+  if (line == nullptr) {
+    std::fill_n(to, count, zeros);
+  } else if (shape.spread[2] > 1) {
+    for (int r = 0; r < count; r++) {
+      const int at = shape.place(2, result + r, tap);
+      to[r] = at < 0 ? zeros : line + int64_t{at} * shape.channels;
+    }
+  } else {
+    const int stride = shape.stride[2], in = shape.in[2];
+    const int64_t step = int64_t{stride} * shape.channels;
+    int at = shape.position(2, result, tap), r = 0;
+    for (; r < count && at < 0; r++, at += stride) to[r] = zeros;
+    const int inside = at < in ? std::min(count, r + (in - 1 - at) / stride + 1) : r;
+    const float* from = line + int64_t{at} * shape.channels;
+    for (; r < inside; r++, from += step) to[r] = from;
+    for (; r < count; r++) to[r] = zeros;
+  }
+}
+
 /* The image and the position of a result. */
 struct ResultPlace {
   int image;
   Three at;
 
+  ResultPlace() = default;
   ResultPlace(const ConvolutionShape& shape, int64_t index) {
     for (size_t axis = AXES; axis-- > 0; index /= shape.out[axis])
       at[axis] = static_cast<int>(index % shape.out[axis]);
     image = static_cast<int>(index);
   }
 
-  void advance(const ConvolutionShape& shape) {
+  void advance(const ConvolutionShape& shape, int length = 1) {
+    at[AXES - 1] += length - 1; /* within a line */
     for (size_t axis = AXES; axis-- > 0;) {
       if (++at[axis] < shape.out[axis]) return;
       at[axis] = 0;
@@ -73,33 +103,59 @@ struct ResultPlace {
   }
 };
 
+/* A line along the last axis of an image, for a tap of the axes before; null: zeros. */
+inline const float* line(const ConvolutionShape& shape, const float* x, const ResultPlace& result,
+                         int depth, int height) {
+  const int d = shape.place(0, result.at[0], depth), h = shape.place(1, result.at[1], height);
+  if (d < 0 || h < 0) return nullptr;
+  const int64_t index = (int64_t{result.image} * shape.in[0] + d) * shape.in[1] + h;
+  return x + index * shape.in[2] * shape.channels;
+}
+
 template <size_t N>
 void run(const std::optional<Copy> (&copies)[N]) {
   for (const std::optional<Copy>& copy : copies)
     if (copy) copy->run();
 }
 
+/* How results are divided among threads: each tile of results, each part of a group's blocks. */
+struct ConvolutionCut {
+  int units, tiles, parts; /* units of WINDOWS results are a tile */
+  int step;                /* blocks of a part */
+
+  explicit ConvolutionCut(const ConvolutionShape& shape) {
+    const int64_t all = (shape.results() + WINDOWS - 1) / WINDOWS;
+    const int64_t products = int64_t{shape.taps()} * shape.channels * WINDOWS;
+    int64_t most = std::clamp(MOST_PLACES / (shape.taps() * WINDOWS), 1, MOST_UNITS);
+    if (shape.is_depthwise()) most = std::clamp<int64_t>(CHUNK / products, 1, most);
+    /* Weights that no cache holds are read once for as many results as possible. */
+    const bool heavy = shape.matrix_numbers() > 4 * CACHED;
+    units = static_cast<int>(std::clamp<int64_t>(heavy ? all : all / (4 * threads()), 1, most));
+    tiles = static_cast<int>((all + units - 1) / units);
+    const bool few = !shape.is_depthwise() && int64_t{tiles} * shape.groups < 2 * threads();
+    step = few ? std::max(2, shape.blocks() / (4 * threads())) : shape.blocks();
+    parts = (shape.blocks() + step - 1) / step;
+  }
+};
+
 /* One evaluation. */
 struct ConvolutionJob {
   ConvolutionShape shape;
+  ConvolutionCut cut;
   std::optional<Copy> copies[3]; /* of inputs that do not lie row after row */
   const float *x, *weight, *bias;
-  Blocks held;        /* the matrix of each group */
-  float* zeros;       /* as many as channels */
-  const float** taps; /* depthwise: room for each worker's */
-  float* laid;        /* room for each worker's windows, or for all */
+  Blocks held;          /* the matrix of each group */
+  float* zeros;         /* as many as a line of a window has */
+  const float** places; /* room for each worker's */
   float* y;
-  int workers, tile, tiles;
-  bool together; /* all windows are laid first, and blocks are shared then */
+  int workers;
   bool positive; /* results below 0 are 0 */
 
-  /* Line `tap` of a window's first two axes, of an image; null: zeros. */
-  const float* line(const ResultPlace& result, int depth, int height) const {
-    const int d = shape.place(0, result.at[0], depth), h = shape.place(1, result.at[1], height);
-    if (d < 0 || h < 0) return nullptr;
-    const int64_t index = (int64_t{result.image} * shape.in[0] + d) * shape.in[1] + h;
-    return x + index * shape.in[2] * shape.channels;
-  }
+  explicit ConvolutionJob(const ConvolutionShape& given) : shape(given), cut(given) {}
+
+  int zero_numbers() const { return shape.channels * (shape.groups == 1 ? shape.kernel[2] : 1); }
+  int64_t unit_places() const { return int64_t{shape.taps()} * WINDOWS; }
+  int64_t worker_places() const { return cut.units * unit_places(); }
 
   void pack(const Table& table, int index) const {
     const int matrix = index / shape.blocks(), block = index % shape.blocks();
@@ -116,161 +172,85 @@ struct ConvolutionJob {
     }
   }
 
-  /* Lay the windows of four results. */
-  void lay(const Table& table, const ResultPlace (&results)[4], int group, float* to) const {
-    const int own = shape.group_channels(), offset = group * own, width = shape.kernel[2];
-    bool whole = shape.groups == 1 && shape.dilation[2] == 1 && shape.spread[2] == 1 && !shape.flip;
-    for (const ResultPlace& result : results)
-      whole = whole && shape.place(2, result.at[2], 0) >= 0 &&
-              shape.place(2, result.at[2], width - 1) >= 0;
-    const bool one_row = results[3].at[2] == results[0].at[2] + 3;
-    for (int depth = 0; depth < shape.kernel[0]; depth++)
-      for (int height = 0; height < shape.kernel[1]; height++) {
-        const float *lines[4], *rows[4];
-        bool all = whole;
-        for (int m = 0; m < 4; m++) {
-          lines[m] = m > 0 && one_row ? lines[0] : line(results[m], depth, height);
-          all = all && lines[m] != nullptr;
-        }
-        for (int tap = 0; tap < (all ? 1 : width); tap++) {
-          for (int m = 0; m < 4; m++) {
-            const int at = shape.place(2, results[m].at[2], tap);
-            rows[m] = lines[m] != nullptr && at >= 0
-                          ? lines[m] + int64_t{at} * shape.channels + offset
-                          : zeros;
-          }
-          const int count = all ? width * own : own;
-          table.beside(rows, count, 4, to);
-          to += 4 * count;
-        }
-      }
-  }
-
-  /* Lay those of results [first, end); rows that fill up the last four are the last one again. */
-  void lay_tile(const Table& table, int64_t first, int64_t end, int group, float* to) const {
-    ResultPlace next(shape, first);
-    for (int64_t at = first; at < end; at += 4, to += 4 * int64_t{shape.columns()}) {
-      ResultPlace results[4] = {next, next, next, next};
-      for (int m = 1; m < 4; m++) {
-        results[m] = results[m - 1];
-        if (at + m < end) results[m].advance(shape);
-      }
-      lay(table, results, group, to);
-      next = results[3];
-      next.advance(shape);
+  /* The windows of `count` results from `next` on, which is moved behind them; the last one fills
+   * up. Where taps of the last axis lie beside each other, they are one, with the channels of all.
+   */
+  Windows find(ResultPlace& next, int count, int group, const float** places) const {
+    const int offset = group * shape.group_channels(), width = shape.kernel[2];
+    bool is_one =
+        shape.groups == 1 && shape.dilation[2] == 1 && shape.spread[2] == 1 && !shape.flip;
+    ResultPlace results[WINDOWS]; /* the first ones of lines of results */
+    int begins[WINDOWS + 1], lines = 0;
+    for (int at = 0; at < count; lines++) {
+      const int length = std::min(count - at, shape.out[2] - next.at[2]);
+      is_one = is_one && shape.place(2, next.at[2], 0) >= 0 &&
+               shape.place(2, next.at[2] + length - 1, width - 1) >= 0;
+      results[lines] = next;
+      begins[lines] = at;
+      at += length;
+      next.advance(shape, length);
     }
-  }
-
-  /* Results [first, end) of blocks [from, to) of a group. */
-  void multiply(const Table& table, int64_t first, int64_t end, int group, int from, int to,
-                const float* windows) const {
-    const int outputs = shape.rows(), columns = shape.columns();
-    const float* own = bias != nullptr ? bias + int64_t{group} * outputs : nullptr;
-    const Matrix matrix{Format::Float32,
-                        32,
-                        0,
-                        outputs,
-                        columns,
-                        held.packed + group * shape.matrix_numbers(),
-                        nullptr,
-                        nullptr,
-                        Scalar::Float32,
-                        own};
-    const auto rows = static_cast<int>(end - first);
-    const Prepared prepared{std::max(rows, 2), columns, false, windows, nullptr, nullptr, nullptr};
-    float* place = y + first * shape.outputs + int64_t{group} * outputs;
-    table.product(matrix, prepared, from, to, 0, rows, place, shape.outputs);
-    if (!positive) return;
-    const int column = from * LANES, count = std::min(outputs, to * LANES) - column;
-    for (place += column; first < end; first++, place += shape.outputs)
-      table.gate(Activation::Relu, place, nullptr, count, place);
-  }
-
-  void by_tiles(const Table& table) const {
-    share(tiles * shape.groups, workers, [&](int index, int worker) {
-      const int group = index / tiles;
-      const int64_t first = int64_t{index % tiles} * tile;
-      const int64_t end = std::min(first + tile, shape.results());
-      float* windows = laid + int64_t{worker} * tile * shape.columns();
-      lay_tile(table, first, end, group, windows);
-      multiply(table, first, end, group, 0, shape.blocks(), windows);
-    });
-  }
-
-  void by_blocks(const Table& table) const {
-    const int units = tile / UNIT, columns = shape.columns(), blocks = shape.blocks();
-    const int64_t results = shape.results(), size = int64_t{tile} * tiles * columns;
-    parallel(tiles * units * shape.groups, [&](int index) {
-      const int group = index / (tiles * units);
-      const int64_t first = int64_t{index % (tiles * units)} * UNIT;
-      if (first < results)
-        lay_tile(table, first, std::min(first + UNIT, results), group,
-                 laid + group * size + first * columns);
-    });
-    const int step = std::max(1, blocks / (4 * workers)), parts = (blocks + step - 1) / step;
-    parallel(tiles * parts * shape.groups, [&](int index) {
-      const int at = index % tiles, part = index / tiles % parts, group = index / tiles / parts;
-      const int64_t first = int64_t{at} * tile;
-      multiply(table, first, std::min(first + tile, results), group, part * step,
-               std::min(blocks, (part + 1) * step), laid + group * size + first * columns);
-    });
-  }
-
-  void channel_result(const Table& table, const ResultPlace& result, const float** own,
-                      float* to) const {
-    const float** next = own;
+    begins[lines] = count;
+    const int taps = is_one ? 1 : width;
+    const float** to = places;
     for (int depth = 0; depth < shape.kernel[0]; depth++)
-      for (int height = 0; height < shape.kernel[1]; height++) {
-        const float* from = line(result, depth, height);
-        for (int tap = 0; tap < shape.kernel[2]; tap++) {
-          const int at = shape.place(2, result.at[2], tap);
-          *next++ = from != nullptr && at >= 0 ? from + int64_t{at} * shape.channels : zeros;
+      for (int height = 0; height < shape.kernel[1]; height++, to += taps * WINDOWS)
+        for (int i = 0; i < lines; i++) {
+          const float* from = line(shape, x, results[i], depth, height);
+          if (from != nullptr) from += offset;
+          for (int tap = 0; tap < taps; tap++)
+            put_places(shape, from, results[i].at[2], tap, begins[i + 1] - begins[i], zeros,
+                       to + tap * WINDOWS + begins[i]);
         }
-      }
-    table.by_channels(own, held.packed, shape.taps(), shape.channels, bias, to);
-    if (positive) table.gate(Activation::Relu, to, nullptr, shape.channels, to);
+    const Windows found{places, shape.kernel[0] * shape.kernel[1] * taps, count};
+    for (int tap = 0; tap < found.taps; tap++, places += WINDOWS)
+      std::fill(places + count, places + WINDOWS, places[count - 1]);
+    return found;
   }
 
-  void by_channels(const Table& table) const {
-    share(tiles, workers, [&](int index, int worker) {
-      const int64_t first = int64_t{index} * tile, end = std::min(first + tile, shape.results());
-      ResultPlace result(shape, first);
-      for (int64_t at = first; at < end; at++, result.advance(shape))
-        channel_result(table, result, taps + int64_t{worker} * shape.taps(),
-                       y + at * shape.channels);
-    });
+  /* Results of a tile and of a part of a group's blocks; of all channels where each is alone. */
+  void compute(const Table& table, int tile, int group, int part, const float** room) const {
+    Windows units[MOST_UNITS];
+    const int64_t begin = int64_t{tile} * cut.units * WINDOWS;
+    const int outputs = shape.rows(), columns = shape.columns();
+    ResultPlace next(shape, begin);
+    int count = 0;
+    for (int64_t at = begin; count < cut.units && at < shape.results(); at += WINDOWS, count++) {
+      const auto rows = static_cast<int>(std::min<int64_t>(WINDOWS, shape.results() - at));
+      units[count] = find(next, rows, group, room + count * unit_places());
+    }
+    const int64_t stride = shape.outputs;
+    float* to = y + begin * stride + int64_t{group} * outputs;
+    if (shape.is_depthwise()) {
+      for (int unit = 0; unit < count; unit++, to += WINDOWS * stride)
+        table.by_channels(units[unit], held.packed, outputs, bias, positive, to, stride);
+      return;
+    }
+    const float* own = bias != nullptr ? bias + int64_t{group} * outputs : nullptr;
+    const float* packed = held.packed + group * shape.matrix_numbers();
+    const Matrix matrix{Format::Float32, 32,      0,       outputs,         columns,
+                        packed,          nullptr, nullptr, Scalar::Float32, own};
+    const int last = std::min(shape.blocks(), (part + 1) * cut.step);
+    const int pass = std::max(4, CACHED / (columns * LANES) / 4 * 4);
+    for (int block = part * cut.step; block < last; block += pass)
+      for (int unit = 0; unit < count; unit++)
+        table.multiply_windows(matrix, units[unit], block, std::min(block + pass, last), positive,
+                               to + unit * WINDOWS * stride, stride);
   }
 
   void operator()() const {
     const Series series;
     const Table& used = table();
     run(copies);
-    std::fill_n(zeros, shape.channels, 0.0F);
+    std::fill_n(zeros, zero_numbers(), 0.0F);
     if (held.packs)
       parallel(shape.matrices() * shape.blocks(), [&](int index) { pack(used, index); });
     held.filled();
-    if (taps != nullptr)
-      by_channels(used);
-    else if (together)
-      by_blocks(used);
-    else
-      by_tiles(used);
-  }
-};
-
-/* How results are divided among threads. */
-struct ConvolutionCut {
-  int tile, tiles;
-  bool together;
-
-  explicit ConvolutionCut(const ConvolutionShape& shape) {
-    const int64_t results = shape.results(), share = results / (4 * threads());
-    const int64_t numbers = int64_t{shape.columns()} * (shape.is_depthwise() ? shape.channels : 1);
-    const int64_t fitting = shape.is_depthwise() ? CHUNK / numbers : TILE_NUMBERS / numbers;
-    const int64_t most = std::min<int64_t>(fitting, MOST);
-    tile = static_cast<int>(std::max<int64_t>(std::min(most, share) / UNIT, 1) * UNIT);
-    tiles = static_cast<int>((results + tile - 1) / tile);
-    together = int64_t{tiles} * shape.groups < 2 * threads();
+    const int matrices = shape.matrices();
+    share(cut.tiles * matrices * cut.parts, workers, [&](int index, int worker) {
+      const int tile = index % cut.tiles, rest = index / cut.tiles;
+      compute(used, tile, rest % matrices, rest / matrices, places + worker * worker_places());
+    });
   }
 };
 

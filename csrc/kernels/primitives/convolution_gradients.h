@@ -54,20 +54,13 @@ struct WeightGradientJob {
 
   /* Where a tap reads for each result of a tile. */
   void places(int64_t first, int count, int tap, const float** to) const {
-    const int width = shape.kernel[2], height = shape.kernel[1], in = shape.in[2];
-    const int own = shape.flip ? width - 1 - tap % width : tap % width;
+    const int width = shape.kernel[2], height = shape.kernel[1];
     while (count > 0) { /* those of a line of results */
       const ResultPlace result(shape, first);
       const int run = std::min(count, shape.out[2] - result.at[2]);
-      const int d = shape.place(0, result.at[0], tap / (width * height));
-      const int h = shape.place(1, result.at[1], tap / width % height);
-      const int64_t line = (int64_t{result.image} * shape.in[0] + d) * shape.in[1] + h;
-      const float* from = d < 0 || h < 0 ? nullptr : x + line * in * shape.channels;
-      int at = result.at[2] * shape.stride[2] + own * shape.dilation[2] - shape.before[2];
-      for (int r = 0; r < run; r++, at += shape.stride[2]) {
-        const bool is_in = from != nullptr && at >= 0 && at < in;
-        *to++ = is_in ? from + int64_t{at} * shape.channels : zeros;
-      }
+      put_places(shape, line(shape, x, result, tap / (width * height), tap / width % height),
+                 result.at[2], tap % width, run, zeros, to);
+      to += run;
       first += run;
       count -= run;
     }
