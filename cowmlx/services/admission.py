@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,10 @@ LEAST_CHUNK = 16
 """Tokens of a prompt's smallest chunk when memory is short."""
 CERTAIN = 256
 """Tokens that a generation is sure to generate, unless a person has set a limit of memory."""
+
+FRESH = 0.05
+"""Seconds for which memory that was free is taken to be so, less what was asked for since: to read
+what there is takes half a millisecond."""
 
 
 class Promise(NamedTuple):
@@ -66,6 +71,8 @@ class Admission:
         self._reclaim = reclaim
         self._put_to_sleep = put_to_sleep
         self._promised: WeakKeyDictionary[Context, Promise] = WeakKeyDictionary()
+        self._read = float("-inf")
+        self._free = 0
 
     def require(self, size: int, what: str) -> None:
         """Make sure that there are so many bytes.
@@ -75,10 +82,15 @@ class Admission:
         """
         if size <= RESERVE and not self._runtime.memory_is_limited:
             return
-        rooms = self._rooms()
-        if any(size > room.at_ease for room in rooms):
+        now = monotonic()
+        if now - self._read < FRESH and size <= self._free and not self._runtime.memory_is_limited:
+            self._free -= size
+            return
+        free = min((room.at_ease for room in self._rooms()), default=size)
+        if size > free:
             self._reclaim()
-        self._require(lambda room: size, what, None)
+            self._require(lambda room: size, what, None)
+        self._read, self._free = now, free - size
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes can be taken at ease; nothing is given back for them."""

@@ -7,6 +7,7 @@ import os
 import sys
 from ctypes import c_char
 from pathlib import Path
+from types import SimpleNamespace
 from weakref import WeakSet
 
 import numpy as np
@@ -20,10 +21,17 @@ from support.threads import at_once
 from support.trainings import Trainings
 
 from cowmlx import memory, resources
+from cowmlx.errors import OutOfMemory
 from cowmlx.generation.context import Context
 from cowmlx.services import admission
 
 MODEL = "llama-long"
+
+
+@pytest.fixture(autouse=True)
+def always_read(monkeypatch):
+    """What there is, whenever it is needed."""
+    monkeypatch.setattr(admission, "FRESH", 0)
 
 
 @pytest.fixture
@@ -126,6 +134,34 @@ def test_kept_prompts_are_given_back_first(lib, tiny, open_context, device, monk
     other = open_context(tiny(MODEL), share_prefix=True)
     lib.begin(other, prompt(100), max_tokens=2)
     assert lib.info(other)["shared"] == 0
+
+
+def test_memory_that_was_free_is_not_read_again(monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        memory, "rooms", lambda device: read.append(device) or [memory.limit(100, "")]
+    )
+    monkeypatch.setattr(admission, "RESERVE", 0)
+    runtime = SimpleNamespace(
+        memory_is_limited=False, limits=lambda: [], streams=SimpleNamespace(device="a device")
+    )
+    host = admission.Admission(runtime, reclaim=lambda: None, put_to_sleep=lambda context: False)
+
+    def reads(*sizes):
+        before = len(read)
+        for size in sizes:
+            host.require(size, "a run")
+        return len(read) - before
+
+    assert reads(20, 20) == 2
+    monkeypatch.setattr(admission, "FRESH", 1e9)
+    assert reads(40, 20, 20) == 0  # with what was left of the last
+    assert reads(60, 40) == 1
+    with pytest.raises(OutOfMemory):
+        host.require(101, "a run")
+    assert reads(60, 60) == 2  # nothing is left
+    runtime.memory_is_limited = True
+    assert reads(1, 1) == 2
 
 
 def test_a_load_that_does_not_fit(lib, folder, device):

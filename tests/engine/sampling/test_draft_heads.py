@@ -164,6 +164,7 @@ def test_its_memory_is_counted(lib, tmp_path, monkeypatch):
         with monkeypatch.context() as changed, pytest.raises(StatusError) as refused:
             changed.setattr(memory, "rooms", lambda device: iter([left]))
             changed.setattr(admission, "RESERVE", 0)
+            changed.setattr(admission, "FRESH", 0)
             lib.begin(context, START, max_tokens=200, **params)
         return refused.value.details["needed"]
 

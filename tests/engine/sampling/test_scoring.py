@@ -256,6 +256,7 @@ def test_what_does_not_fit_is_refused(lib, tiny, open_context, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(memory, "rooms", lambda device: iter([left]))
         patch.setattr(admission, "RESERVE", 0)
+        patch.setattr(admission, "FRESH", 0)
         error = refused(ENOMEM, prompt_logprobs, lib, context, prompt(3000))
     assert error.details["available"] == 1 << 18
     assert error.details["needed"] > 1 << 18
