@@ -21,7 +21,7 @@ from cowmlx.programs.running.compiling import Unit, explained
 from cowmlx.programs.running.concrete import concrete, require_declared
 from cowmlx.programs.running.cost import Needs
 from cowmlx.programs.running.flags import Flags, Note
-from cowmlx.programs.running.plan import SHORT_WORK, Segment
+from cowmlx.programs.running.plan import SHORT_KERNEL_WORK, SHORT_WORK, Segment
 from cowmlx.programs.running.rounds import Rounds, Steps, Units
 from cowmlx.programs.running.row_rounds import RowRounds
 from cowmlx.programs.running.tracing import Decisions, zeros
@@ -198,8 +198,9 @@ class Traced:
     @property
     def is_one_turn(self) -> bool:
         """Whether all runs take one turn."""
-        is_one = self._whole is not None or self._derived is not None
-        return is_one and self._work <= SHORT_WORK
+        unit = self._derived if self._whole is None else self._whole[0]
+        most = SHORT_KERNEL_WORK if unit is not None and unit.is_short else SHORT_WORK
+        return unit is not None and self._work <= most
 
     def at_once(self, arrays: list[mx.array]) -> list[mx.array]:
         """Compute the results of a run that takes one turn, as :meth:`steps` does."""

@@ -18,13 +18,9 @@
 namespace cowmlx {
 namespace {
 
-/* Bytes that steps make at most where the caller computes them: with more, what it takes to wake
- * other threads is little, and operations should have the memory of those before them. */
-constexpr size_t MOST_BYTES_HERE = 1 << 20;
-
-/* Bytes at most where the caller starts all steps on a stream: all results stay until the last step
- * is done. */
-constexpr size_t MOST_BYTES_KEPT = 32 << 20;
+/* Bytes that steps make at most where the caller computes them, or starts all of them on a stream
+ * and waits: with more, what mlx's own account of a graph takes is little. */
+constexpr size_t MOST_BYTES = 32 << 20;
 
 /* Operations of mlx whose results lie in the memory of their inputs, unless that has gaps. */
 constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguous", "ExpandDims",
@@ -82,7 +78,8 @@ class Recording {
     merge();
     remove_unread();
     if (stream_.device == mx::Device::cpu) fuse_steps();
-    if (!is_short_) prepare_start();
+    can_start_ = !is_short_ && can_be_started();
+    find_ends();
     places_.clear();
     seen_.clear();
     same_.clear();
@@ -117,7 +114,7 @@ class Recording {
     const auto is_there = [](const mx::array& array) {
       return array.is_available() && is_sound(array);
     };
-    return (is_short_ || !ends_.empty()) && fits(inputs) && std::ranges::all_of(inputs, is_there) &&
+    return (is_short_ || can_start_) && fits(inputs) && std::ranges::all_of(inputs, is_there) &&
            std::ranges::all_of(kept_, [&](const auto& kept) { return is_there(kept.second); });
   }
 
@@ -138,8 +135,11 @@ class Recording {
 
   std::vector<mx::array> compute_here(Places& arrays) const {
     const Here here;
-    for (const Recorded& step : steps_) {
-      std::vector<mx::array> read = inputs_of(step, arrays), made = outputs_of(step);
+    std::vector<mx::array> read;
+    for (size_t at = 0; at < steps_.size(); at++) {
+      const Recorded& step = steps_[at];
+      take_inputs(at, arrays, read);
+      std::vector<mx::array> made = outputs_of(step);
       const mx::Stream stream = step.primitive->stream();
       const Cleared cleared{mx::cpu::get_command_encoder(stream)};
       if (copies(*step.primitive, read)) {
@@ -148,6 +148,7 @@ class Recording {
       } else {
         step.primitive->eval_cpu(read, made);
       }
+      read.clear();
       put(step, made, arrays);
     }
     return results(arrays);
@@ -158,21 +159,26 @@ class Recording {
     Places& arrays = under_way.places();
     for (size_t at = 0; at < steps_.size(); at++) {
       const Recorded& step = steps_[at];
-      under_way.read().reserve(step.inputs.size());
-      for (size_t i = 0; i < step.inputs.size(); i++) {
-        std::optional<mx::array>& array = arrays[step.inputs[i]];
-        if (ends_[at][i]) {
-          under_way.read().push_back(std::move(*array));
-        } else {
-          under_way.read().push_back(*array);
-        }
-      }
+      take_inputs(at, arrays, under_way.read());
       under_way.made() = outputs_of(step);
       under_way.start(*step.primitive);
       put(step, under_way.made(), arrays);
     }
     under_way.finish();
     return results(arrays);
+  }
+
+  /* The inputs of a step; those that nothing reads afterwards are given up. */
+  void take_inputs(size_t at, Places& arrays, std::vector<mx::array>& to) const {
+    const std::vector<uint32_t>& places = steps_[at].inputs;
+    to.reserve(places.size());
+    for (size_t i = 0; i < places.size(); i++) {
+      std::optional<mx::array>& array = arrays[places[i]];
+      if (ends_[at][i])
+        to.push_back(std::move(*array));
+      else
+        to.push_back(*array);
+    }
   }
 
   static std::vector<mx::array> outputs_of(const Recorded& step) {
@@ -192,16 +198,18 @@ class Recording {
     }
   }
 
-  /* Find out whether the caller may start all steps, and where an array is read for the last time.
-   */
-  void prepare_start() {
+  bool can_be_started() const {
     size_t bytes = 0;
     for (const Recorded& step : steps_) {
-      if (step.primitive->stream() != stream_) return;
+      if (step.primitive->stream() != stream_) return false;
       if (!takes_memory(*step.primitive)) continue;
       for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
     }
-    if (stream_.device != mx::Device::cpu || steps_.empty() || bytes > MOST_BYTES_KEPT) return;
+    return stream_.device == mx::Device::cpu && !steps_.empty() && bytes <= MOST_BYTES;
+  }
+
+  /* Find out where an array is read for the last time. */
+  void find_ends() {
     std::vector<bool> later(count_);
     for (const auto& [place, value] : kept_) later[place] = true;
     for (const uint32_t place : results_) later[place] = true;
@@ -255,7 +263,7 @@ class Recording {
       if (!is_view(does) && !std::string_view(does.name()).starts_with("Cowmlx")) return false;
       for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
     }
-    return bytes <= MOST_BYTES_HERE;
+    return bytes <= MOST_BYTES;
   }
 
   uint32_t place_of(const mx::array& array) {
@@ -428,8 +436,9 @@ class Recording {
   std::vector<std::pair<uint32_t, mx::array>> kept_;
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
-  bool is_short_ = false; /* the caller may compute it */
-  /* Where the caller may start it: of each step's inputs, which nothing reads afterwards. */
+  bool is_short_ = false;  /* the caller may compute it */
+  bool can_start_ = false; /* or start all of it on the stream */
+  /* Of each step's inputs, which nothing reads afterwards. */
   std::vector<std::vector<bool>> ends_;
   /* While it is being recorded. */
   std::unordered_map<uintptr_t, uint32_t> places_;
