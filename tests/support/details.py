@@ -39,9 +39,11 @@ def agreed(found: Any, message: str) -> Any:
         assert isinstance(value, str | int | float), found
         is_told = key not in _of_programs(found["operation"]) & REWORDED
         if is_told and (reason, key) not in TOLD_OTHERWISE and len(message) < 2000:
-            told = f"{value:g}" if isinstance(value, float) else str(value)
             # Messages have what cannot be printed as Python writes it.
-            assert told in message or repr(told)[1:-1] in message, (key, found, message)
+            forms = {str(value), repr(str(value))[1:-1]}
+            if isinstance(value, float):
+                forms.add(f"{value:g}")
+            assert any(form in message for form in forms), (key, found, message)
     return found
 
 

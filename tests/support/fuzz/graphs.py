@@ -67,7 +67,7 @@ class Interpreter:
             return self._scan(attributes, given)
         handles = [self._session.arrays.create(array.data, array.dtype) for array in given]
 
-        def apply() -> list[Array]:
+        def apply() -> list[Array] | Refused:
             made = self._session.arrays.apply(op, *handles, capacity=64, **attributes)
             return self._session.read_all(made)
 

@@ -78,7 +78,7 @@ def _eager(
     given = iter(handles)
     inputs = [0 if each is None else next(given) for each in case["inputs"]]
 
-    def apply() -> list[Array]:
+    def apply() -> list[Array] | Refused:
         made = session.arrays.apply(case["operation"], *inputs, capacity=4096, **case["attributes"])
         return session.read_all(made)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from support.fuzz.inputs import Array
 from support.library import Library
 
 REFUSALS = ("EINVAL", "EUNSUPPORTED", "ENOMEM")
+LARGEST = 1 << 24
+"""Elements of a result that is read: a broadcast of one number may have more than memory holds."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,11 @@ class Session:
         dtype, _ = self.arrays.type(handle)
         return Array(dtype, self.arrays.read(handle))
 
-    def read_all(self, handles: Sequence[int]) -> list[Array]:
+    def read_all(self, handles: Sequence[int]) -> list[Array] | Refused:
         """The elements of handles, which are freed."""
         try:
+            if any(math.prod(self.arrays.type(handle)[1]) > LARGEST for handle in handles):
+                return Refused("large", "too many elements to read")
             return [self.read(handle) for handle in handles]
         finally:
             for handle in handles:
@@ -93,7 +98,7 @@ class Session:
         """The results of a run; inputs are Arrays, numpy arrays with dtypes, or handles."""
         given = [(each.data, each.dtype) if isinstance(each, Array) else each for each in inputs]
 
-        def carry_out() -> list[Array]:
+        def carry_out() -> list[Array] | Refused:
             handles = self.programs.run(program, given, outputs, **params)
             return self.read_all([handle for handle in handles if handle is not None])
 

@@ -61,7 +61,9 @@ def check(
     smooth = smooth and not enlarges_rounding(case)
     if smooth:
         differences(session, program, given, chosen, found, "gradient")
-    if check.get("levels"):
+    # Zeros around an input make NaN of infinity, in one way of computing and not in others.
+    padded = case["operation"].startswith("conv") and {"special", "infinite"} & kinds
+    if check.get("levels") and not padded:
         wide = [*rows.widened(case, check["levels"]), *weights]
         rows.check(
             session,
