@@ -1,12 +1,15 @@
-"""States of layer caches at a position inside a prompt, for caches that cannot drop tokens.
+"""States of layer caches: at a position inside a prompt, and while a draft is checked.
 
-Most networks with such caches have layers with keys and values, too. Those can be cut anywhere, so
-a :class:`Point` holds the state of the others alone: it is small, and copies no keys and values.
+They are for caches that cannot drop tokens. Most networks with such caches have layers with keys
+and values, too. Those can be cut anywhere, so a :class:`Point` holds the state of the others alone:
+it is small, and copies no keys and values.
 """
 
 from __future__ import annotations
 
 import copy
+
+from cowmlx.cache.trimming import can_trim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +69,46 @@ def go_back(layers: list[Any], held: int, point: Point) -> bool:
             vars(part).clear()
             vars(part).update(vars(state))
     return in_step
+
+
+class Mark:
+    """The layers of a sequence at one point.
+
+    Caches that can drop tokens keep nothing and drop them. Of the others it has copies, which
+    share their arrays.
+
+    Args:
+        layers: of the sequence.
+        count: tokens that they hold.
+        more: tokens that may have to be dropped.
+    """
+
+    __slots__ = ("_kept", "count")
+
+    def __init__(self, layers: list[Any], count: int, more: int) -> None:
+        self.count = count
+        self._kept = [
+            None if can_trim(part, more) else copy.deepcopy(part) for part in _parts(layers)
+        ]
+
+    def put_back(self, layers: list[Any], dropped: int) -> None:
+        """Let layers, or copies of them, hold what they held.
+
+        Args:
+            layers: of the sequence, later.
+            dropped: tokens that they have got since.
+        """
+        for part, kept in zip(_parts(layers), self._kept, strict=True):
+            if kept is not None:
+                vars(part).clear()
+                vars(part).update(vars(copy.deepcopy(kept)))
+            elif part.trim(dropped) != dropped:
+                raise RuntimeError(f"a {type(part).__name__} has dropped too few tokens")
+
+
+def can_mark(layers: list[Any]) -> bool:
+    """Whether the states of layers are here: those of ranks are not."""
+    return not any(hasattr(part, "network") for part in _parts(layers))
 
 
 def _is_cuttable(part: Any) -> bool:

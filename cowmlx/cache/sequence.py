@@ -11,8 +11,7 @@ from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.accelerate.positions import shifted
 from cowmlx.cache.blocks import both_ways
 from cowmlx.cache.layer_state import Template
-from cowmlx.cache.marks import Mark, can_mark
-from cowmlx.cache.points import go_back, point_of
+from cowmlx.cache.points import Mark, can_mark, go_back, point_of
 from cowmlx.cache.trimming import can_trim_all, shorten, trim
 from cowmlx.models.embedded import looked_up
 from cowmlx.models.image_positions import placing, shift_of

@@ -14,7 +14,7 @@ from cowmlx.errors import CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_TRACES
 from cowmlx.programs.bounds import Steps as Work
 from cowmlx.programs.checking.functions import check, check_entry
-from cowmlx.programs.checking.values import with_values
+from cowmlx.programs.dimensions import compare
 from cowmlx.programs.failure import ProgramError, require_count, shown
 from cowmlx.programs.forms.derive import derive
 from cowmlx.programs.forms.form import Form, Output, Written
@@ -92,7 +92,7 @@ class Program:
         library = yield from check_entry(entry)
         if gpu:
             _require_dtypes(library)
-        declared = with_values(library.main.declared, values)
+        declared = _with_values(library.main.declared, values)
         return cls(Written(replace(library, main=replace(library.main, declared=declared))))
 
     @property
@@ -375,3 +375,36 @@ def _require_dtypes(library: Library) -> None:
                     argument=name,
                     dtypes="float64",
                 )
+
+
+def _with_values(
+    declared: Sequence[Declared], values: Mapping[str, mx.array]
+) -> tuple[Declared, ...]:
+    """Return what a program declares, its parameters with the arrays of these names.
+
+    Raises:
+        ProgramError: an array has no parameter, or another dtype or shape.
+    """
+    parameters = {each.name: each for each in declared if each.parameter}
+    for name, array in values.items():
+        if name not in parameters:
+            raise ProgramError(
+                "unknown_option",
+                f"there is an array {shown(name)}, but no parameter of that name",
+                argument=name,
+                accepted=", ".join(list(parameters)[:16]) or None,
+            )
+        spec = parameters[name].spec
+        same = len(spec.shape) == array.ndim and all(
+            compare(side, own) is not False
+            for side, own in zip(spec.shape, array.shape, strict=True)
+        )
+        if name_of(array.dtype) != spec.dtype or not same:
+            raise ProgramError(
+                "shape_mismatch",
+                f"the array {shown(name)} is {name_of(array.dtype)}{tuple(array.shape)}, but the "
+                f"parameter is {spec}",
+                argument=name,
+                shapes=str(spec),
+            )
+    return tuple(replace(each, value=values.get(each.name)) for each in declared)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from cowmlx.errors import BadFormat
 from cowmlx.generated import constants
-from cowmlx.models import encoding, entities, ranking
+from cowmlx.models import encoding, ranking
 from cowmlx.models.embedding import rows_of
 from cowmlx.models.encoding import EncodedText
 from cowmlx.services.embedding import EmbeddingParams, text_tokens
@@ -21,6 +22,24 @@ if TYPE_CHECKING:
     from cowmlx.models.embedding import HiddenStates, Pooling
     from cowmlx.models.model import Model
     from cowmlx.networks.encoders.layers import Texts
+
+_OUTSIDE = "O"
+_BEGIN, _INSIDE = ("B-", "S-", "U-"), ("I-", "E-", "L-")
+
+
+class Word(NamedTuple):
+    """A word with a label.
+
+    Attributes:
+        label: as the model names it.
+        probability: of that label.
+        begin, end: of the word, in characters.
+    """
+
+    label: str
+    probability: float
+    begin: int
+    end: int
 
 
 def classify_steps(
@@ -77,10 +96,9 @@ def _entities(
     best: Any = mx.argmax(scored[0], axis=-1).tolist()
     numbers = _finite(model, scored[0].max(axis=-1))
     found = [
-        entities.Word(network.labels.names[best[at]], numbers[at], begin, end)
-        for at, begin, end in words
+        Word(network.labels.names[best[at]], numbers[at], begin, end) for at, begin, end in words
     ]
-    return entities.merged(text, found)
+    return merged_words(text, found)
 
 
 def _finite(model: Model, probabilities: mx.array) -> list[float]:
@@ -97,3 +115,38 @@ def _finite(model: Model, probabilities: mx.array) -> list[float]:
             file=model.path,
         )
     return list(numbers)
+
+
+def merged_words(text: str, words: list[Word]) -> list[dict[str, Any]]:
+    """Return the entities of a text, as ``model_classify`` reports them.
+
+    Neighbouring words with labels of one kind are an entity, in the scheme of BIO.
+
+    Args:
+        text: the text.
+        words: all of its words, in order.
+    """
+    groups: list[tuple[str, list[Word]]] = []
+    previous: str | None = None
+    for word in words:
+        kind = word.label[2:] if word.label.startswith((*_BEGIN, *_INSIDE)) else word.label
+        if word.label != _OUTSIDE:
+            if kind == previous and not word.label.startswith(_BEGIN):
+                groups[-1][1].append(word)
+            else:
+                groups.append((kind, [word]))
+        previous = None if word.label == _OUTSIDE else kind
+    return [_entity(text, kind, own) for kind, own in groups]
+
+
+def _entity(text: str, kind: str, words: list[Word]) -> dict[str, Any]:
+    begin, end = words[0].begin, words[-1].end
+    begin += len(text[begin:end]) - len(text[begin:end].lstrip())  # tokens may have a space
+    start = len(text[:begin].encode())
+    return {
+        "label": kind,
+        "text": text[begin:end],
+        "begin": start,
+        "end": start + len(text[begin:end].encode()),
+        "probability": sum(word.probability for word in words) / len(words),
+    }

@@ -11,7 +11,6 @@
 #include <sys/resource.h>
 
 #include "base/error.h"
-#include "boot/quality.h"
 #include "boot/resources.h"
 #include "queue/queue.h"
 #include "queue/semaphores.h"

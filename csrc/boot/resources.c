@@ -1,5 +1,5 @@
 #ifndef __APPLE__
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
 #endif
 
 #include "boot/resources.h"
@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,6 +17,17 @@
 #include <mach/mach.h>
 #include <malloc/malloc.h>
 #include <sys/sysctl.h>
+#endif
+
+#ifdef __APPLE__
+#include <pthread/qos.h>
+#else
+enum {
+  QOS_CLASS_USER_INTERACTIVE,
+  QOS_CLASS_USER_INITIATED,
+  QOS_CLASS_UTILITY,
+  QOS_CLASS_BACKGROUND
+};
 #endif
 
 enum { MAX_THREADS = 256 };
@@ -122,4 +134,37 @@ int cow_resources_files(void) {
   if (first >= 0) close(first);
   if (second >= 0) close(second);
   return failure == EMFILE || failure == ENFILE ? failure : 0; /* /dev/null may be missing */
+}
+
+static const struct {
+  const char* name;
+  unsigned value;
+} classes[] = {
+    {"user-initiated", QOS_CLASS_USER_INITIATED}, /* the default */
+    {"user-interactive", QOS_CLASS_USER_INTERACTIVE},
+    {"utility", QOS_CLASS_UTILITY},
+    {"background", QOS_CLASS_BACKGROUND},
+};
+enum { CLASSES = sizeof classes / sizeof *classes };
+
+const char* const cow_quality_names =
+    "\"user-interactive\", \"user-initiated\", \"utility\", \"background\" or NULL";
+
+static int index_of(const char* name) {
+  if (!name) return 0;
+  for (int i = 0; i < CLASSES; i++) {
+    if (strcmp(name, classes[i].name) == 0) return i;
+  }
+  return -1;
+}
+
+bool cow_quality_is_known(const char* name) { return index_of(name) >= 0; }
+
+void cow_quality_set(const char* name) {
+  unsigned value = classes[index_of(name)].value;
+#ifdef __APPLE__
+  pthread_set_qos_class_self_np((qos_class_t)value, 0);
+#else
+  (void)value;
+#endif
 }

@@ -15,7 +15,7 @@
 #include "arrays/arrays.h"
 #include "base/handles.h"
 #include "boot/bootstrap.h"
-#include "boot/quality.h"
+#include "boot/resources.h"
 #include "queue/queue.h"
 
 /* How long a process that ends waits for the current step. */

@@ -14,7 +14,7 @@ PARTS = [
     "base/checks",
     "base/error",
     "base/handles",
-    "boot/quality",
+    "boot/resources",
     "boot/runtime",
     "calls/async_calls",
     "calls/taking_calls",

@@ -11,7 +11,6 @@ from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument
 from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.failures import missing, placed, shortened, unreadable
-from cowmlx.programs.importing.imported import Imported
 from cowmlx.programs.importing.mlxfn_file import (
     Constant,
     Entry,
@@ -21,7 +20,7 @@ from cowmlx.programs.importing.mlxfn_file import (
 )
 from cowmlx.programs.importing.mlxfn_node import PRIMITIVES, Node
 from cowmlx.programs.importing.scope import Book, Scope
-from cowmlx.programs.importing.values import Value, Weight, numpy_type
+from cowmlx.programs.importing.values import Imported, Value, Weight, numpy_type
 
 
 def load_steps(path: str, fixed: Mapping[str, Any]) -> Steps[Imported]:

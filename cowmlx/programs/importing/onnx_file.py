@@ -14,11 +14,10 @@ from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
 from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import onnx_tensors
 from cowmlx.programs.importing.failures import missing, unreadable
-from cowmlx.programs.importing.imported import Imported
 from cowmlx.programs.importing.onnx_walk import NEWEST, ODD, Walk
 from cowmlx.programs.importing.scope import Book, Scope
 from cowmlx.programs.importing.shapes import declared_spec
-from cowmlx.programs.importing.values import Value, Weight
+from cowmlx.programs.importing.values import Imported, Value, Weight
 from cowmlx.programs.operations.row import Spec
 
 MAX_FILE = (1 << 31) - 1

@@ -14,14 +14,15 @@ from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NAME, MAX_NODES
 from cowmlx.programs.dimensions import Dim, Symbolic, count
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.elementwise import ELEMENTWISE
-from cowmlx.programs.importing.json_values import listed, written_attribute
 from cowmlx.programs.importing.values import (
     Value,
     Weight,
     is_symbolic,
+    listed,
     numpy_type,
     to_mlx,
     to_numpy,
+    written_attribute,
 )
 from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of

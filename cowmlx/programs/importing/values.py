@@ -1,7 +1,8 @@
-"""Values of a graph that is imported: what is known of them before a run."""
+"""Values of a graph that is imported, what is known of them before a run, and their JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.checking.constants import array_of
-from cowmlx.programs.dimensions import Dim
+from cowmlx.programs.dimensions import Dim, Symbolic
 from cowmlx.programs.operations.row import Spec
 
 NUMPY = {"bool": "bool", "complex64": "complex64"} | {
@@ -112,3 +114,54 @@ def to_numpy(array: mx.array) -> Any:
 def is_symbolic(array: Any) -> bool:
     """Whether a known value has dimensions without a number."""
     return array is not None and array.dtype == object
+
+
+@dataclass
+class Imported:
+    """A program of a file.
+
+    Args:
+        entry: the program as JSON has it.
+        weights: of parameters by their names.
+    """
+
+    entry: dict[str, Any]
+    weights: dict[str, Weight]
+
+    def arrays_steps(self) -> Steps[dict[str, mx.array]]:
+        """Read the arrays of all parameters, in steps."""
+        arrays = {}
+        pace = Pace()
+        for name, weight in self.weights.items():
+            yield from pace.rest()
+            arrays[name] = to_mlx(weight.read())
+        return arrays
+
+
+def written_attribute(value: Any) -> Any:
+    """Return an attribute, its numbers as JSON can have them."""
+    if isinstance(value, list | tuple):
+        return [written_attribute(item) for item in value]
+    if isinstance(value, Symbolic):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return listed(np.array(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def listed(array: Any) -> Any:
+    """Return a numpy array as nested lists that JSON can have."""
+    if array.dtype.kind in "biu":
+        return array.tolist()
+    if array.dtype.kind == "c":
+        values = [f"{item.real:.9g}{item.imag:+.9g}j" for item in array.ravel()]
+        return np.array(values, object).reshape(array.shape).tolist()
+    with np.errstate(invalid="ignore"):  # NaNs with odd bits
+        wide = array.astype("float64")
+    if np.isfinite(wide).all():
+        return wide.tolist()
+    plain = wide.astype(object)
+    plain[np.isnan(wide)] = "nan"
+    plain[np.isposinf(wide)] = "inf"
+    plain[np.isneginf(wide)] = "-inf"
+    return plain.tolist()

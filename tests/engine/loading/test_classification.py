@@ -12,7 +12,7 @@ from support.callbacks import refused
 from support.signatures import ECONTEXT, EFORMAT, EINVAL, EUNSUPPORTED
 from support.tiny_encoders import CONFIGS, PAIRS, TEXTS, written
 
-from cowmlx.models.entities import Word, merged
+from cowmlx.services.classifying import Word, merged_words
 
 SEQUENCE, TOKENS = "SequenceClassification", "TokenClassification"
 NAMES = sorted(CONFIGS)
@@ -97,7 +97,7 @@ def test_entities_are_those_of_transformers_scores(lib, classifier, name):
                 begin = words[-1].end + 1 if words else at
                 label = BIO["id2label"][str(int(chance.argmax()))]
                 words.append(Word(label, float(chance.max()), begin, begin + len(piece)))
-        wanted = merged(written(text), words)
+        wanted = merged_words(written(text), words)
         got = lib.classify(model, written(text))["entities"]
         numbers = [own.pop("probability") for own in got]
         np.testing.assert_allclose(numbers, [own.pop("probability") for own in wanted], atol=CLOSE)
@@ -109,18 +109,18 @@ def test_words_of_one_kind_are_merged_and_places_are_bytes():
     labels = ["B-PER", "I-PER", "O", "B-PER", "O", "B-PER", "O"]
     places = [(0, 3), (3, 9), (10, 13), (14, 16), (16, 17), (18, 20), (20, 21)]
     words = [Word(label, 0.5, *place) for label, place in zip(labels, places, strict=True)]
-    found = merged(text, words)
+    found = merged_words(text, words)
     assert [own["text"] for own in found] == ["Zoë Größe", "Al", "Bo"]
     assert {own["label"] for own in found} == {"PER"}
     for own in found:
         assert text.encode()[own["begin"] : own["end"]].decode() == own["text"]
-    assert [own["text"] for own in merged(text, words[1:2])] == ["Größe"]
+    assert [own["text"] for own in merged_words(text, words[1:2])] == ["Größe"]
     plain = [word._replace(label="X") for word in words[:2]]
-    assert [own["text"] for own in merged(text, plain)] == ["Zoë Größe"]
+    assert [own["text"] for own in merged_words(text, plain)] == ["Zoë Größe"]
     other = [words[0], words[1]._replace(label="I-LOC")]
-    assert [own["label"] for own in merged(text, other)] == ["PER", "LOC"]
+    assert [own["label"] for own in merged_words(text, other)] == ["PER", "LOC"]
     nameless = [Word(label, 0.5, *words[0][2:]) for label in ("", "B-")]
-    assert [own["text"] for own in merged(text, nameless)] == ["Zoë", "Zoë"]
+    assert [own["text"] for own in merged_words(text, nameless)] == ["Zoë", "Zoë"]
 
 
 def test_what_a_head_cannot_do_is_refused(lib, classifier, tiny):
