@@ -1,4 +1,4 @@
-"""Norms of several arrays, and integers out of bounds."""
+"""Norms of several arrays, integers out of bounds, and recorded sums."""
 
 from __future__ import annotations
 
@@ -77,3 +77,56 @@ def test_what_has_no_bounds_is_refused():
         MODULE.outside(mx.array([1.0]), 0, 1)
     with pytest.raises(ValueError, match="no values"):
         MODULE.outside(mx.zeros((0,), mx.int32), 0, 1)
+
+
+SUMS = [
+    ((7,), None), ((1, 1), 0), ((5, 6), 1), ((5, 6), (0, 1)), ((9, 700), 0),
+    ((3, 129, 4, 5), (1, 2)), ((2, 3, 600), 1), ((3, 40001), -1), ((700, 33), 0),
+    ((0, 4), 0), ((4, 0), 0), ((2, 0, 3), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "axes"), SUMS, ids=str)
+def test_a_recorded_sum_is_that_of_all_numbers(shape, axes):
+    x = mx.array(np.random.default_rng(1).standard_normal((*shape[::-1],)).astype(np.float32))
+    given = [x.T, mx.array(np.asarray(x.T))]  # one with gaps
+    mx.eval(given)
+    wanted = np.asarray(given[1]).astype(np.float64).sum(axis=axes)
+    size = np.abs(np.asarray(given[1])).astype(np.float64).sum(axis=axes)
+    known = MODULE.threads()
+    bits = set()
+    for threads in (1, 3):
+        MODULE.set_threads(threads)
+        for one in given:
+            recording = MODULE.Recording(lambda x: [x.sum(axis=axes)], [one], True)
+            assert recording.is_short()
+            (found,) = recording.compute([one])
+            assert found.shape == wanted.shape
+            assert np.all(np.abs(np.asarray(found) - wanted) <= 3e-7 * size)
+            bits.add(np.asarray(found).tobytes())
+        MODULE.set_threads(known)
+    assert len(bits) == 1
+
+
+@pytest.mark.parametrize("special", [mx.nan, mx.inf, -mx.inf])
+def test_a_recorded_sum_of_other_numbers(special):
+    x = mx.zeros((3, 40)).at[1, 39].add(special)
+    mx.eval(x)
+    recording = MODULE.Recording(lambda x: [x.sum(axis=1), x.sum(axis=0)], [x], True)
+    found = recording.compute([x])
+    for one, place in zip(found, (1, 39), strict=True):
+        assert np.array_equal(np.flatnonzero(np.asarray(one) != 0), [place])
+        assert np.array_equal(np.asarray(one)[place], np.float32(special), equal_nan=True)
+
+
+def test_other_reductions_stay_those_of_mlx():
+    x = mx.ones((2, 3, 4))
+    mx.eval(x)
+    for function in (
+        lambda x: x.sum(axis=(0, 2)), lambda x: x.max(), lambda x: x.astype(mx.int32).sum(),
+        lambda x: x.astype(mx.float16).sum(),
+    ):  # fmt: skip
+        recording = MODULE.Recording(lambda x, function=function: [function(x)], [x], True)
+        assert not recording.is_short()
+        (found,) = recording.compute([x])
+        assert mx.array_equal(found, function(x)) and found.dtype == function(x).dtype

@@ -59,7 +59,8 @@ class Recording {
   /* Write down what a function does with arrays like these.
    *
    * Arrays that it reads beside its inputs are kept if they have values, and built again each time
-   * if they have a primitive. `steady`: most replays have the same matrices. */
+   * if they have a primitive. `steady`: most replays have the same matrices, and kernels
+   * may round as mlx does not. */
   Recording(const nb::callable& function, const std::vector<mx::array>& inputs, bool steady)
       : stream_(mx::default_stream(mx::default_device())) {
     std::vector<mx::array> places;
@@ -74,7 +75,10 @@ class Recording {
     for (const auto& place : places) place_of(place);
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
-    if (steady && stream_.device == mx::Device::cpu) take_products();
+    if (steady && stream_.device == mx::Device::cpu) {
+      take_products();
+      take_sums();
+    }
     merge();
     remove_unread();
     if (stream_.device == mx::Device::cpu) fuse_steps();
@@ -333,6 +337,15 @@ class Recording {
     }
   }
 
+  /* Let kernels add up. */
+  void take_sums() {
+    for (Recorded& step : steps_) {
+      if (step.inputs.size() != 1) continue;
+      if (auto sum = sum_of(*step.primitive, seen_[step.inputs[0]]))
+        step.primitive = std::move(sum);
+    }
+  }
+
   /* Merge a bias, a relu or another shape into an operation whose result nothing else reads. */
   void merge() {
     std::vector<uint32_t> users(count_);
@@ -457,7 +470,8 @@ The function is called once, with arrays without values, and must not ask for an
 Args:
     function: takes arrays, gives a list of arrays.
     inputs: arrays of the shapes and dtypes that it is recorded for.
-    steady: whether most replays have the same matrices, which are kept in blocks then.)")
+    steady: whether most replays have the same matrices, which are kept in blocks then. Products and
+        sums are rounded otherwise than by mlx.)")
       .def(nb::init<const nb::callable&, const std::vector<mx::array>&, bool>(), "function"_a,
            "inputs"_a, "steady"_a = false)
       .def("fits", &Recording::fits, "inputs"_a,
