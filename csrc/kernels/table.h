@@ -131,7 +131,6 @@ struct Table {
   void (*gate)(Activation, const float* gate, const float* up, int n,
                float* y); /* act(gate) * up; up null: act */
   void (*softmax)(const float* x, int n, float* y);
-  float (*sum)(const float* x, int n);
   /* Rotate one head of one position in place: cosines and sines already of its position. */
   void (*rotate)(float* head, const float* cosines, const float* sines, int dims, bool traditional);
 

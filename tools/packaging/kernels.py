@@ -57,7 +57,7 @@ _GLUE = ["-Os"]
 _LOOPS = frozenset(
     [
         *("adam", "arrays", "convolution", "elementwise", "mlstm", "pack", "product"),
-        *("sample_noise", "sample_row", "texts"),
+        *("sample_noise", "sample_row", "sums", "texts"),
     ]
 )
 

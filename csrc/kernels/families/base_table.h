@@ -27,7 +27,7 @@ static constexpr Table with_base(const char* name) {
 /* All but what products need. */
 static constexpr Table without_products(const char* name) {
   return with_base<&Table::rms_norm, &Table::layer_norm, &Table::add, &Table::gate, &Table::softmax,
-                   &Table::sum, &Table::rotate, &Table::store, &Table::load, &Table::quantize,
+                   &Table::rotate, &Table::store, &Table::load, &Table::quantize,
                    &Table::attention_size, &Table::attention, &Table::beside,
                    &Table::multiply_windows, &Table::by_channels, &Table::highest,
                    &Table::exponentials, &Table::threefry, &Table::contenders, &Table::recurrence,

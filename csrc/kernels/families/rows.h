@@ -112,10 +112,6 @@ COWMLX_KERNEL void softmax(const float* x, int n, float* y) {
   each_vector(n, [=](int i, int lanes) { put(y + i, get(y + i, lanes) * factor, lanes); });
 }
 
-COWMLX_KERNEL float sum_of_numbers(const float* x, int n) {
-  return sum_of(n, [x](int i, int lanes, F so_far) { return so_far + get(x + i, lanes); });
-}
-
 COWMLX_KERNEL void rotate(float* head, const float* cosines, const float* sines, int dims,
                           bool traditional) {
   int half = dims / 2;

@@ -22,7 +22,6 @@ static constexpr Table filled(const char* name) {
   table.add = add;
   table.gate = gate;
   table.softmax = softmax;
-  table.sum = sum_of_numbers;
   table.rotate = rotate;
   table.store = store_numbers;
   table.load = load_numbers;

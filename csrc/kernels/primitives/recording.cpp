@@ -59,8 +59,7 @@ class Recording {
   /* Write down what a function does with arrays like these.
    *
    * Arrays that it reads beside its inputs are kept if they have values, and built again each time
-   * if they have a primitive. `steady`: most replays have the same matrices, and kernels
-   * may round as mlx does not. */
+   * if they have a primitive. `steady`: most replays have the same matrices. */
   Recording(const nb::callable& function, const std::vector<mx::array>& inputs, bool steady)
       : stream_(mx::default_stream(mx::default_device())) {
     std::vector<mx::array> places;
@@ -75,10 +74,8 @@ class Recording {
     for (const auto& place : places) place_of(place);
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
-    if (steady && stream_.device == mx::Device::cpu) {
-      take_products();
-      take_sums();
-    }
+    if (steady && stream_.device == mx::Device::cpu) take_products();
+    if (stream_.device == mx::Device::cpu) take_sums();
     merge();
     remove_unread();
     if (stream_.device == mx::Device::cpu) fuse_steps();
@@ -337,12 +334,14 @@ class Recording {
     }
   }
 
-  /* Let kernels add up. */
+  /* Not of views: mlx adds up what has gaps in the order of memory. */
   void take_sums() {
+    std::vector<bool> viewed(count_);
     for (Recorded& step : steps_) {
-      if (step.inputs.size() != 1) continue;
-      if (auto sum = sum_of(*step.primitive, seen_[step.inputs[0]]))
-        step.primitive = std::move(sum);
+      if (is_view(*step.primitive))
+        for (const uint32_t place : step.outputs) viewed[place] = true;
+      if (step.inputs.size() != 1 || viewed[step.inputs[0]]) continue;
+      if (auto sum = sum_of(step.primitive, seen_[step.inputs[0]])) step.primitive = std::move(sum);
     }
   }
 
@@ -470,8 +469,7 @@ The function is called once, with arrays without values, and must not ask for an
 Args:
     function: takes arrays, gives a list of arrays.
     inputs: arrays of the shapes and dtypes that it is recorded for.
-    steady: whether most replays have the same matrices, which are kept in blocks then. Products and
-        sums are rounded otherwise than by mlx.)")
+    steady: whether most replays have the same matrices, which are kept in blocks then.)")
       .def(nb::init<const nb::callable&, const std::vector<mx::array>&, bool>(), "function"_a,
            "inputs"_a, "steady"_a = false)
       .def("fits", &Recording::fits, "inputs"_a,

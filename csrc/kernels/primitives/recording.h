@@ -27,9 +27,10 @@ inline bool is(const mx::Primitive& primitive, std::string_view name) {
   return primitive.name() == name;
 }
 
-/* A sum of float32 by kernels in place of mlx's; null if `primitive` is none, or adds up axes that
- * others stand between. */
-std::shared_ptr<mx::Primitive> sum_of(mx::Primitive& primitive, const mx::array& x);
+/* A sum of float32 in place of mlx's, with its bits; null if `primitive` is none, or adds up axes
+ * that others stand between. */
+std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& primitive,
+                                      const mx::array& x);
 
 /* An operation that does the work of several of mlx's. */
 class Several {
