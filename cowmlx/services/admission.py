@@ -28,8 +28,8 @@ CERTAIN = 256
 """Tokens that a generation is sure to generate, unless a person has set a limit of memory."""
 
 FRESH = 0.05
-"""Seconds for which memory that was free is taken to be so, less what was asked for since: to read
-what there is takes half a millisecond."""
+"""Seconds for which a reading of the free memory counts, less what was asked for since. A reading
+takes half a millisecond."""
 
 
 class Promise(NamedTuple):

@@ -96,12 +96,12 @@ struct AdamResult {
   float *parameter, *first, *second;
 };
 
-/* Windows of a convolution where they lie. Results are `positive` where those below 0 become 0. */
+/* Windows of a convolution where they lie. */
 constexpr int WINDOWS = 12; /* at most */
 struct Windows {
-  const float* const* places; /* [tap][WINDOWS]: a tap's numbers; what fills up is read, too */
+  const float* const* places; /* [tap][WINDOWS]: a tap's numbers */
   int taps;
-  int count; /* of windows */
+  int count; /* of windows; the rest repeats the last one */
 };
 
 enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared, Sigmoid };
@@ -153,7 +153,8 @@ struct Table {
    * rows beside each other, with one of 16 as weights lie in blocks. */
   void (*beside)(const float* const* rows, int n, int pitch, float* out);
   /* y[m][16 b + lane] for blocks [from, to) of a float32 matrix, as product() has it of windows
-   * laid as rows. Its columns are those of a tap, channel after channel, then those of the next. */
+   * laid as rows. Its columns are those of a tap, channel after channel, then those of the next.
+   * `positive`: results below 0 are written as 0. */
   void (*multiply_windows)(const Matrix&, const Windows&, int from, int to, bool positive, float* y,
                            int64_t stride);
   /* y[m][c] = sum over taps of window m's number c * weight[c][tap] [+ bias[c]] for n channels.

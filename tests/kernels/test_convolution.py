@@ -53,6 +53,13 @@ def reference(x: np.ndarray, weight: np.ndarray, steps: dict[str, Any]) -> np.nd
     return out
 
 
+def steps_of(shape: tuple[int, ...], changed: dict[str, Any]) -> dict[str, Any]:
+    """Steps of 1 without padding, but for some."""
+    axes = len(shape) - 2
+    steps = {name: [1] * axes for name in ("stride", "kernel_dilation", "input_dilation")}
+    return steps | {"padding": [(0, 0)] * axes, "groups": 1, "flip": False} | changed
+
+
 @st.composite
 def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
     """Shapes of an input and a weight that fit, and steps."""
@@ -116,9 +123,7 @@ LARGE = [
 
 @pytest.mark.parametrize(("shape", "window", "changed"), LARGE)
 def test_results_do_not_depend_on_threads(shape, window, changed):
-    axes = len(shape) - 2
-    steps = {name: [1] * axes for name in ("stride", "kernel_dilation", "input_dilation")}
-    steps |= {"padding": [(0, 0)] * axes, "groups": 1, "flip": False} | changed
+    steps = steps_of(shape, changed)
     x, weight = random(shape, "float32", 1), random(window, "float32", 2)
     known = MODULE.threads()
     results = []
@@ -191,9 +196,7 @@ GRADIENTS = [
 
 @pytest.mark.parametrize(("shape", "window", "changed"), GRADIENTS)
 def test_every_number_of_gradients(shape, window, changed):
-    axes = len(shape) - 2
-    steps = {name: [1] * axes for name in ("stride", "kernel_dilation", "input_dilation")}
-    steps |= {"padding": [(0, 0)] * axes, "groups": 1, "flip": False} | changed
+    steps = steps_of(shape, changed)
     x, weight = random(shape, "float32", 1), random(window, "float32", 2)
     by = random(MODULE.convolution(x, weight, **steps).shape, "float32", 3)
 

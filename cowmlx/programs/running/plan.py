@@ -20,7 +20,7 @@ MAX_UNIT_WORK = 10**9
 SHORT_WORK = 10**8
 """Multiply-adds of a few milliseconds: the dispatch thread waits for so much work."""
 SHORT_KERNEL_WORK = 4 * SHORT_WORK
-"""Those of kernels alone, which it computes itself."""
+"""The same for runs of kernels alone, which the dispatch thread computes itself."""
 MAX_INLINED = 256
 """Nodes of a call or a scan that is unrolled where it stands; longer ones run in rounds."""
 

@@ -28,7 +28,7 @@ static void window_tile(const Matrix& matrix, const Windows& windows, int first,
       for (int b = 0; b < B; b++) weight[b] = load(w + b * next);
       ask_for<B>(blocks, (w - blocks) * 4, ahead<M>(), next * 4);
       const float* const* here = places;
-      /* 12 pointers have no registers: they are read again, not kept in those of sums. */
+      /* Registers cannot hold 12 pointers beside the sums, so each use reads its pointer again. */
       if constexpr (M > 8) __asm__("" : "+r"(here));
       for (int m = 0; m < M; m++) {
         const F value = set(here[m][channel]);
@@ -50,7 +50,7 @@ COWMLX_INLINE void window_blocks(const Matrix& matrix, const Windows& windows, i
     for (; from < to; from++) window_tile<M, 1>(matrix, windows, first, from, out);
 }
 
-/* How many windows are computed together where registers do not hold all. */
+/* Windows of a tile where registers cannot hold the sums of all WINDOWS. */
 constexpr int FEWER_WINDOWS = VECTORS >= 8 ? 6 : 2;
 
 static void multiply_windows(const Matrix& matrix, const Windows& windows, int from, int to,

@@ -145,7 +145,7 @@ struct ConvolutionJob {
   std::optional<Copy> copies[3]; /* of inputs that do not lie row after row */
   const float *x, *weight, *bias;
   Blocks held;          /* the matrix of each group */
-  float* zeros;         /* as many as a line of a window has */
+  float* zeros;         /* as many as the longest tap has numbers */
   const float** places; /* room for each worker's */
   float* y;
   int workers;
@@ -172,9 +172,9 @@ struct ConvolutionJob {
     }
   }
 
-  /* The windows of `count` results from `next` on, which is moved behind them; the last one fills
-   * up. Where taps of the last axis lie beside each other, they are one, with the channels of all.
-   */
+  /* Find the windows of `count` results from `next` on, and move `next` behind them. The last
+   * window is repeated up to WINDOWS. Taps of the last axis that lie beside each other become one
+   * tap, with the channels of all. */
   Windows find(ResultPlace& next, int count, int group, const float** places) const {
     const int offset = group * shape.group_channels(), width = shape.kernel[2];
     bool is_one =

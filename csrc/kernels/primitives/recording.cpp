@@ -22,15 +22,6 @@ namespace {
  * and waits: with more, what mlx's own account of a graph takes is little. */
 constexpr size_t MOST_BYTES = 32 << 20;
 
-/* Operations of mlx whose results lie in the memory of their inputs, unless that has gaps. */
-constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguous", "ExpandDims",
-                                                   "Flatten",   "Reshape",    "Slice",
-                                                   "Squeeze",   "Transpose",  "Unflatten"};
-
-bool is_view(const mx::Primitive& primitive) {
-  return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
-}
-
 /* Whether an operation may take memory: some views copy where the input has gaps. */
 bool takes_memory(const mx::Primitive& primitive) {
   return !is_view(primitive) || is(primitive, "Contiguous") || is(primitive, "Flatten") ||
@@ -75,7 +66,7 @@ class Recording {
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
     if (steady && stream_.device == mx::Device::cpu) take_products();
-    if (stream_.device == mx::Device::cpu) take_sums();
+    if (stream_.device == mx::Device::cpu) replace_sums(steps_, seen_);
     merge();
     remove_unread();
     if (stream_.device == mx::Device::cpu) fuse_steps();
@@ -200,13 +191,9 @@ class Recording {
   }
 
   bool can_be_started() const {
-    size_t bytes = 0;
-    for (const Recorded& step : steps_) {
-      if (step.primitive->stream() != stream_) return false;
-      if (!takes_memory(*step.primitive)) continue;
-      for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
-    }
-    return stream_.device == mx::Device::cpu && !steps_.empty() && bytes <= MOST_BYTES;
+    const auto is_here = [&](const Recorded& step) { return step.primitive->stream() == stream_; };
+    return stream_.device == mx::Device::cpu && !steps_.empty() && makes_little() &&
+           std::ranges::all_of(steps_, is_here);
   }
 
   /* Find out where an array is read for the last time. */
@@ -257,13 +244,18 @@ class Recording {
   }
 
   bool can_be_here() const {
+    const auto is_kernel = [](const Recorded& step) {
+      return is_view(*step.primitive) ||
+             std::string_view(step.primitive->name()).starts_with("Cowmlx");
+    };
+    return makes_little() && std::ranges::all_of(steps_, is_kernel);
+  }
+
+  bool makes_little() const {
     size_t bytes = 0;
-    for (const Recorded& step : steps_) {
-      const mx::Primitive& does = *step.primitive;
-      if (!takes_memory(does)) continue;
-      if (!is_view(does) && !std::string_view(does.name()).starts_with("Cowmlx")) return false;
-      for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
-    }
+    for (const Recorded& step : steps_)
+      if (takes_memory(*step.primitive))
+        for (const uint32_t place : step.outputs) bytes += seen_[place].nbytes();
     return bytes <= MOST_BYTES;
   }
 
@@ -331,17 +323,6 @@ class Recording {
       const mx::array &x = seen_[step.inputs[0]], &matrix = seen_[step.inputs[1]];
       if (matrix.ndim() != 2 || x.size() == 0 || matrix.size() == 0) continue;
       if (is_given(step.inputs[1])) step.primitive = dense_product(step.primitive->stream());
-    }
-  }
-
-  /* Not of views: mlx adds up what has gaps in the order of memory. */
-  void take_sums() {
-    std::vector<bool> viewed(count_);
-    for (Recorded& step : steps_) {
-      if (is_view(*step.primitive))
-        for (const uint32_t place : step.outputs) viewed[place] = true;
-      if (step.inputs.size() != 1 || viewed[step.inputs[0]]) continue;
-      if (auto sum = sum_of(step.primitive, seen_[step.inputs[0]])) step.primitive = std::move(sum);
     }
   }
 

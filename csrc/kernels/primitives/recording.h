@@ -1,6 +1,8 @@
 /* The steps of a recording. */
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -27,10 +29,18 @@ inline bool is(const mx::Primitive& primitive, std::string_view name) {
   return primitive.name() == name;
 }
 
-/* A sum of float32 in place of mlx's, with its bits; null if `primitive` is none, or adds up axes
- * that others stand between. */
-std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& primitive,
-                                      const mx::array& x);
+/* Operations of mlx whose results lie in the memory of their inputs, unless that has gaps. */
+inline constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguous", "ExpandDims",
+                                                          "Flatten",   "Reshape",    "Slice",
+                                                          "Squeeze",   "Transpose",  "Unflatten"};
+
+inline bool is_view(const mx::Primitive& primitive) {
+  return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
+}
+
+/* Replace mlx's sums of float32 over axes beside each other by ones of the same bits that the
+ * caller can compute. `arrays`: those of all places. */
+void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
 
 /* An operation that does the work of several of mlx's. */
 class Several {

@@ -87,8 +87,7 @@ class Sum : public Operation {
   int64_t outer_, count_, inner_;
 };
 
-}  // namespace
-
+/* Null if a primitive is no such sum. */
 std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& primitive,
                                       const mx::array& x) {
   const auto* reduce = dynamic_cast<const mx::Reduce*>(primitive.get());
@@ -102,6 +101,19 @@ std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& prim
     sizes[axis < low ? 0 : axis <= high ? 1 : 2] *= x.shape(axis);
   if (sizes[2] == 1 && mx::simd::max_size<float> > 1) return nullptr;
   return std::make_shared<Sum>(primitive, sizes[0], sizes[1], sizes[2]);
+}
+
+}  // namespace
+
+void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays) {
+  std::vector<bool> viewed(arrays.size());
+  for (Recorded& step : steps) {
+    if (is_view(*step.primitive))
+      for (const uint32_t place : step.outputs) viewed[place] = true;
+    /* mlx adds up a view with gaps in the order of its memory. */
+    if (step.inputs.size() != 1 || viewed[step.inputs[0]]) continue;
+    if (auto sum = sum_of(step.primitive, arrays[step.inputs[0]])) step.primitive = std::move(sum);
+  }
 }
 
 }  // namespace cowmlx
