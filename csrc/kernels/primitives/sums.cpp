@@ -68,7 +68,8 @@ class Sum : public Operation {
         inner_(inner) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    if (!inputs[0].flags().row_contiguous && !Here::is_set()) {
+    const mx::array& x = inputs[0];
+    if (!x.flags().row_contiguous && x.size() > 0 && !Here::is_set()) {
       Arrays outputs{out};
       plain_->eval_cpu(inputs, outputs);
       return;
@@ -76,7 +77,7 @@ class Sum : public Operation {
     auto& encoder = prepare(stream(), inputs, out);
     if (out.size() == 0) return;
     SumJob job{{}, nullptr, outer_, count_, inner_, out.data<float>(), threads()};
-    job.x = lying(inputs[0], encoder, job.copy);
+    job.x = lying(x, encoder, job.copy);
     dispatch(encoder, std::move(job));
   }
 
@@ -99,7 +100,7 @@ std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& prim
   int64_t sizes[3] = {1, 1, 1};
   for (int axis = 0; axis < static_cast<int>(x.ndim()); axis++)
     sizes[axis < low ? 0 : axis <= high ? 1 : 2] *= x.shape(axis);
-  if (sizes[2] == 1 && mx::simd::max_size<float> > 1) return nullptr;
+  if (sizes[2] == 1 && x.size() > 0 && mx::simd::max_size<float> > 1) return nullptr;
   return std::make_shared<Sum>(primitive, sizes[0], sizes[1], sizes[2]);
 }
 
