@@ -3,6 +3,7 @@
  * up with zeros; one row alone stands alone. */
 #pragma once
 
+#include "beside.h"
 #include "numbers.h"
 
 namespace cowmlx::ISA {
@@ -130,15 +131,19 @@ static void prepare_int8(const Matrix& matrix, const float* x, int row, int widt
   }
 }
 
-static inline void prepare_exact(const Matrix& matrix, const float* x, int row, int width,
-                                 float* values, float* sums) {
-  const int columns = matrix.columns;
-  if (values != nullptr) {
-    float* out = values + int64_t{row / width} * width * columns + row % width;
-    for (int k = 0; k < columns; k++) out[int64_t{k} * width] = x[k];
+/* Rows as they are, four beside each other. */
+static inline void place_rows(const float* x, int64_t stride, int rows, int columns, float* out) {
+  int row = 0;
+  for (; row + 4 <= rows; row += 4, x += 4 * stride, out += 4 * int64_t{columns}) {
+    const float* four[] = {x, x + stride, x + 2 * stride, x + 3 * stride};
+    beside_rows(four, columns, 4, out);
   }
-  if (matrix.format != Format::Affine) return;
-  const int groups = columns / matrix.group;
+  for (; row < rows; row++, x += stride, out++)
+    for (int k = 0; k < columns; k++) out[int64_t{k} * 4] = x[k];
+}
+
+static inline void sum_groups(const Matrix& matrix, const float* x, int row, float* sums) {
+  const int groups = matrix.columns / matrix.group;
   for (int g = 0; g < groups; g++) {
     F total = zero();
     for (int i = 0; i < matrix.group; i += 16) total = total + load(x + g * matrix.group + i);
@@ -164,10 +169,13 @@ static inline void prepare(const Matrix& matrix, const float* x, int64_t stride,
     out->quantized = values;
     return;
   }
-  auto* values = rows == 1 ? nullptr : reinterpret_cast<float*>(place);
-  for (int row = 0; row < rows; row++)
-    prepare_exact(matrix, x + row * stride, row, width, values, sums);
-  out->x = rows == 1 ? x : values;
+  if (matrix.format == Format::Affine)
+    for (int row = 0; row < rows; row++) sum_groups(matrix, x + row * stride, row, sums);
+  out->x = x;
+  if (rows == 1) return;
+  auto* values = reinterpret_cast<float*>(place);
+  place_rows(x, stride, rows, matrix.columns, values);
+  out->x = values;
 }
 
 }  // namespace cowmlx::ISA

@@ -367,10 +367,20 @@ struct Queries {
 
   /* Turn scores into weights. */
   void weigh(int n, float* scores) {
+    F even[W], odd[W]; /* apart, so that one need not wait for the other */
+    for (int w = 0; w < W; w++) even[w] = odd[w] = largest[w];
+    const auto look = [=](F(&most)[W], int i) {
+      for (int w = 0; w < W; w++) most[w] = max(most[w], load(scores + i * ALL + w * LANES));
+    };
+    int i = 0;
+    for (; i + 2 <= n; i += 2) {
+      look(even, i);
+      look(odd, i + 1);
+    }
+    if (i < n) look(even, i);
     for (int w = 0; w < W; w++) {
       float* own = scores + w * LANES;
-      F most = largest[w];
-      for (int i = 0; i < n; i++) most = max(most, load(own + i * ALL));
+      const F most = max(even[w], odd[w]);
       const F shrunk = exp(largest[w] - most);
       store(kept + w * LANES, shrunk);
       largest[w] = most;
