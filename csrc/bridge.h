@@ -3,6 +3,7 @@
 #ifndef COW_BRIDGE_H
 #define COW_BRIDGE_H
 
+#include "helper.h"
 #include "generated/call_arguments.h"
 
 #define COW_BRIDGE_CAPSULE "cowmlx._bridge.table"
@@ -185,6 +186,7 @@ typedef struct cow_array_parts {
   X(bool, can_start_threads, cow_resources_threads, (int count))                                   \
   X(bool, can_map, cow_resources_memory, (size_t size))                                            \
   X(void, give_back, cow_resources_give_back, (void))                                              \
+  X(void, sleepers_help, cow_sleepers_help, (const cow_helper*))                                   \
   X(bool, system_memory, cow_resources_system_memory, (uint64_t* most, uint64_t* easy))            \
   X(uint32_t, outlets_begin, cow_outlets_begin, (int32_t handle, uint32_t round, uint32_t epoch))  \
   X(void, outlets_clear, cow_outlets_clear, (int32_t handle))                                      \

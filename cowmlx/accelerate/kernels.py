@@ -73,6 +73,12 @@ def set_threads(count: int) -> None:
         loaded.set_threads(min(count, 2**31 - 1))
 
 
+def helper() -> int:
+    """Return the address of a ``cow_helper`` of ``csrc/helper.h``, or 0 without kernels."""
+    loaded = _found()[0]
+    return 0 if loaded is None else int(loaded.helper())
+
+
 def mlx_types() -> tuple[type, ...]:
     """Return the types of mlx's objects and of the kernels': their objects hold mlx's memory."""
     modules = [mx, module()] if available() else [mx]

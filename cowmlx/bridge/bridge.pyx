@@ -214,12 +214,14 @@ cdef ensure_engine():
         blas, problem = bring_blas()
         cuda.set_up()
         try:
+            from cowmlx.accelerate import kernels
             from cowmlx.arrays.dtypes import require_declared
             from cowmlx.engine import Engine, Runtime
         except ImportError as error:
             importlib.invalidate_caches()  # it may be installed before the next try
             raise failures.of_import(error, "mlx and mlx-lm") from error
         note_kept_types()
+        host.sleepers_help(<const cow_helper*> <size_t> kernels.helper())
         engine = Engine(
             Runtime(
                 cancel_epoch,

@@ -9,6 +9,7 @@
 #include "queue/logits.h"
 #include "queue/outlets.h"
 #include "queue/queue.h"
+#include "queue/semaphores.h"
 
 static const cow_python_api* const py = &cow_python_here.api;
 

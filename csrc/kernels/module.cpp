@@ -60,6 +60,9 @@ NB_MODULE(_kernels, module) {
   module.def("threads", cowmlx::threads, "How many threads compute, the caller's included.");
   module.def("set_threads", cowmlx::set_threads, "count"_a,
              "Bound the threads from the next operation on; 0: as many as the process may use.");
+  module.def(
+      "helper", [] { return reinterpret_cast<uintptr_t>(&cowmlx::HELPER); },
+      "Address of the cow_helper for threads that wait for the results of recordings.");
   cowmlx::bind_adam(module);
   cowmlx::bind_adopt(module);
   cowmlx::bind_allocator(module);

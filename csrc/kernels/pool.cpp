@@ -12,6 +12,9 @@
 #include <sched.h>
 #include <unistd.h>
 #include "../base/relax.h"
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 #ifdef __APPLE__
 #include <pthread/qos.h>
 #include <sys/sysctl.h>
@@ -50,6 +53,8 @@ struct Region {
   alignas(64) Chunk chunk = nullptr;
   void* context = nullptr;
   int count = 0;
+  std::atomic<bool> open{false};       /* helpers may claim chunks */
+  std::atomic<unsigned> arithmetic{0}; /* of the caller: see arithmetic() */
 };
 
 struct alignas(64) Worker {
@@ -65,6 +70,8 @@ std::atomic<int> series{0};       /* under way */
 std::atomic<bool> busy{false};    /* a region is under way; guards `started` and `patience` */
 std::atomic<bool> forked{false};  /* this is a child, whose workers stayed behind */
 std::atomic<bool> refused{false}; /* the system gave no more threads */
+std::atomic<int> helpers{0};      /* threads that look for chunks of open regions */
+thread_local bool opens = false;  /* regions of this thread are open */
 int started = 0;
 
 /* When to compute alone, since another program needs the processors. */
@@ -85,17 +92,38 @@ struct Patience {
   }
 } patience;
 
+enum class Role { Caller, Worker, Helper };
+
+/* How this thread rounds, and what it makes of tiny numbers: a host may have changed it. */
+unsigned arithmetic() {
+#if defined(__x86_64__)
+  constexpr unsigned RAISED = 0x3F; /* flags of what has happened */
+  return _mm_getcsr() & ~RAISED;
+#elif defined(__aarch64__)
+  uint64_t control;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(control));
+  return static_cast<unsigned>(control);
+#else
+  return 0;
+#endif
+}
+
+bool may_help() {
+  return region.open.load(std::memory_order_relaxed) &&
+         region.arithmetic.load(std::memory_order_relaxed) == arithmetic();
+}
+
 /* Claim chunks until none is left; how many were. The caller alone waits for the last one. */
-int work(bool is_caller) {
+int work(Role role) {
   int claimed = 0;
-  while (region.left.load(std::memory_order_relaxed) > 0) {
+  while (region.left.load(std::memory_order_seq_cst) > 0 && (role != Role::Helper || may_help())) {
     const int left = region.left.fetch_sub(1, std::memory_order_acquire);
     if (left <= 0) break;
     const int count = region.count;
     region.chunk(region.context, count - left);
     claimed++;
     /* The caller may begin its next region from here on. */
-    if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count && !is_caller)
+    if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count && role != Role::Caller)
       region.done.notify_one();
   }
   return claimed;
@@ -135,7 +163,7 @@ void* serve(void* given) {
         worker.asleep.wait(1, std::memory_order_acquire);
       }
     }
-    if (index < allowed.load(std::memory_order_relaxed)) work(false);
+    if (index < allowed.load(std::memory_order_relaxed)) work(Role::Worker);
   }
   return nullptr;
 }
@@ -201,14 +229,17 @@ void finish(int count) {
   }
 }
 
-void together(int count, Chunk chunk, void* context, int helpers, Nanoseconds begun) {
+void together(int count, Chunk chunk, void* context, int most, Nanoseconds begun) {
   region.chunk = chunk;
   region.context = context;
   region.count = count;
+  region.open.store(opens, std::memory_order_relaxed);
+  if (opens) region.arithmetic.store(arithmetic(), std::memory_order_relaxed);
   region.done.store(0, std::memory_order_relaxed);
   region.left.store(count, std::memory_order_seq_cst);
-  for (int index = 0; index < std::min(helpers, count - 1); index++) wake(workers[index]);
-  const int own = work(true);
+  const int there = opens ? helpers.load(std::memory_order_relaxed) : 0;
+  for (int index = 0; index < std::min(most, count - 1) - there; index++) wake(workers[index]);
+  const int own = work(Role::Caller);
   if (own == count) return;
   const Nanoseconds claimed = now();
   finish(count);
@@ -295,6 +326,15 @@ int processors() {
 
 }  // namespace
 
+const cow_helper HELPER = {
+    [](int change) { helpers.fetch_add(change, std::memory_order_relaxed); },
+    [] { return work(Role::Helper) > 0; },
+};
+
+Open::Open() { opens = true; }
+
+Open::~Open() { opens = false; }
+
 Series::Series() { series.fetch_add(1, std::memory_order_relaxed); }
 
 Series::~Series() { series.fetch_sub(1, std::memory_order_relaxed); }
@@ -322,9 +362,9 @@ void parallel(int count, Chunk chunk, void* context) {
     return;
   }
   const Nanoseconds begun = now();
-  const int helpers = begun < patience.alone_until ? 0 : ready(wished);
-  if (helpers > 0) {
-    together(count, chunk, context, helpers, begun);
+  const int most = begun < patience.alone_until ? 0 : ready(wished);
+  if (most > 0) {
+    together(count, chunk, context, most, begun);
   } else {
     alone(count, chunk, context);
   }

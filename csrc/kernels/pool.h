@@ -6,6 +6,8 @@
 #include <atomic>
 #include <type_traits>
 
+#include "../helper.h"
+
 namespace cowmlx {
 
 using Chunk = void (*)(void* context, int index);
@@ -32,6 +34,19 @@ class Series {
   Series(const Series&) = delete;
   Series& operator=(const Series&) = delete;
 };
+
+/* While one lives, a region of its thread is open: threads that wait for its results may help. */
+class Open {
+ public:
+  Open();
+  ~Open();
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+};
+
+/* Its parts are chunks of open regions. It takes no chunk where the caller's arithmetic differs
+ * from the helping thread's: a host may round in another way. */
+extern const cow_helper HELPER;
 
 /* How many threads compute, the caller included: as set, or as many as the process may use. */
 int threads();

@@ -8,7 +8,7 @@
 
 /* How long a thread spins, and its pauses between two checks. After PATIENCE failures only every
  * SELDOMth call spins. */
-enum { SPIN_NANOSECONDS = 50000, PAUSES = 8, PATIENCE = 16, SELDOM = 64 };
+enum { SPIN_NANOSECONDS = 100000, PAUSES = 8, PATIENCE = 16, SELDOM = 64 };
 
 static int64_t now(void) {
   struct timespec at;
@@ -16,20 +16,36 @@ static int64_t now(void) {
   return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins) {
+static _Atomic(const cow_helper*) given_helper;
+
+void cow_sleepers_help(const cow_helper* helper) { atomic_store(&given_helper, helper); }
+
+static bool spin(bool (*is_there)(void* context), void* context, const cow_helper* helper) {
+  bool came = false;
+  int64_t end = now() + SPIN_NANOSECONDS;
+  if (helper) helper->count(1);
+  do {
+    for (int i = 0; i < PAUSES; i++) cow_relax();
+    came = is_there(context);
+    if (!came && helper && helper->help()) end = now() + SPIN_NANOSECONDS;
+  } while (!came && now() < end);
+  if (helper) helper->count(-1);
+  return came;
+}
+
+static bool spin_unless_vain(bool (*is_there)(void* context), void* context, cow_spins* spins,
+                             const cow_helper* helper) {
   if (is_there(context)) return true;
   const unsigned int failed = atomic_load(&spins->failed);
   atomic_store(&spins->failed, failed + 1); /* a lost count does no harm */
   if (failed >= PATIENCE && failed % SELDOM) return false;
-  const int64_t end = now() + SPIN_NANOSECONDS;
-  do {
-    for (int i = 0; i < PAUSES; i++) cow_relax();
-    if (is_there(context)) {
-      atomic_store(&spins->failed, 0);
-      return true;
-    }
-  } while (now() < end);
-  return false;
+  if (!spin(is_there, context, helper)) return false;
+  atomic_store(&spins->failed, 0);
+  return true;
+}
+
+bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins) {
+  return spin_unless_vain(is_there, context, spins, NULL);
 }
 
 struct timespec cow_time_after(int64_t microseconds) {
@@ -129,5 +145,5 @@ void cow_sleeper_wake(cow_sleeper* sleeper) { sem_post(sleeper); }
 #endif
 
 bool cow_sleeper_spin(cow_sleeper* sleeper, cow_spins* spins) {
-  return cow_spin_until(is_woken, sleeper, spins);
+  return spin_unless_vain(is_woken, sleeper, spins, atomic_load(&given_helper));
 }

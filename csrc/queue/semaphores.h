@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "helper.h"
+
 #ifdef __APPLE__ /* sem_init() fails there, and its own semaphores cost a system call each to make \
                   */
 #include <mach/mach.h>
@@ -45,7 +47,10 @@ typedef struct cow_spins {
   atomic_uint failed;
 } cow_spins;
 
-/* Check a condition for 50 microseconds, since waking a thread may take longer than the wait.
+/* Callers that spin help with it from now on. It stays for good. */
+void cow_sleepers_help(const cow_helper* helper);
+
+/* Check a condition for 100 microseconds, since waking a thread may take longer than the wait.
  * Returns whether it became true. After repeated failures, as on a single processor, nearly all
  * calls check it once. */
 bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins);
@@ -59,7 +64,8 @@ void cow_sleeper_destroy(cow_sleeper* sleeper);
 /* Sleep until woken once more than it has slept. */
 void cow_sleeper_sleep(cow_sleeper* sleeper);
 
-/* Spin instead of sleeping. True if the sleeper was woken, which counts as a sleep. */
+/* Spin instead of sleeping, and help as long as there is something to help with. True if the
+ * sleeper was woken, which counts as a sleep. */
 bool cow_sleeper_spin(cow_sleeper* sleeper, cow_spins* spins);
 
 void cow_sleeper_wake(cow_sleeper* sleeper);

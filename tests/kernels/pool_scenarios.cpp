@@ -1,6 +1,7 @@
 /* The pool of threads from all sides. One scenario per run, named by argv[1]; ends with 0, or at
  * the first thing that is not as it should be. */
 #include <atomic>
+#include <cfenv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -89,20 +90,25 @@ void nested() {
     parallel(8, [&](int index) { check_region(5, index); });
 }
 
-/* Until a worker has taken part: more chunks than the caller gets through alone. */
-void with_a_worker(const std::function<void()>& on_worker) {
-  const std::thread::id self = std::this_thread::get_id();
-  std::atomic<bool> helped{false};
-  while (!helped.load()) {
+/* Until another thread has taken part: more chunks than the caller gets through alone. */
+void until_shared(const std::function<bool(std::thread::id)>& is_other,
+                  const std::function<void()>& on_other) {
+  std::atomic<bool> shared{false};
+  while (!shared.load()) {
     parallel(64, [&](int) {
-      if (std::this_thread::get_id() == self) {
-        std::this_thread::yield();
+      if (is_other(std::this_thread::get_id())) {
+        on_other();
+        shared.store(true);
       } else {
-        on_worker();
-        helped.store(true);
+        std::this_thread::yield();
       }
     });
   }
+}
+
+void with_a_worker(const std::function<void()>& on_worker) {
+  const std::thread::id self = std::this_thread::get_id();
+  until_shared([self](std::thread::id id) { return id != self; }, on_worker);
 }
 
 void signals() {
@@ -116,6 +122,43 @@ void signals() {
   sigset_t own;
   EXPECT(pthread_sigmask(SIG_SETMASK, nullptr, &own) == 0);
   EXPECT(sigismember(&own, SIGUSR1) == 0);
+}
+
+/* Look for chunks of open regions, on another thread, while `body` runs with its id; how often
+ * there were some. */
+int helped_with(bool rounds_up, const std::function<void(std::thread::id)>& body) {
+  std::atomic<bool> looks{false}, ended{false};
+  int found = 0;
+  std::thread helper([&] {
+    EXPECT(!rounds_up || fesetround(FE_UPWARD) == 0);
+    cowmlx::HELPER.count(1);
+    while (!ended.load()) {
+      found += cowmlx::HELPER.help();
+      looks.store(true);
+    }
+    cowmlx::HELPER.count(-1);
+  });
+  while (!looks.load()) std::this_thread::yield();
+  body(helper.get_id());
+  ended.store(true);
+  helper.join();
+  return found;
+}
+
+/* A thread that waits computes chunks of open regions, and of no others. */
+void helpers() {
+  set_threads(2);
+  const auto regions = [](std::thread::id) {
+    for (int round = 0; round < REGIONS; round++) check_region(1 + round % 17, round);
+  };
+  EXPECT(helped_with(false, regions) == 0);
+  const cowmlx::Open open;
+  const auto shared = [](std::thread::id helper) {
+    until_shared([helper](std::thread::id id) { return id == helper; }, [] {});
+  };
+  EXPECT(helped_with(false, shared) > 0);
+  helped_with(false, regions);
+  EXPECT(helped_with(true, regions) == 0); /* its numbers would not be the caller's */
 }
 
 /* Children are forked from one thread while another's regions are under way. */
@@ -178,6 +221,7 @@ int main(int count, char** given) {
   if (strcmp(name, "bounds") == 0) bounds();
   if (strcmp(name, "nested") == 0) nested();
   if (strcmp(name, "signals") == 0) signals();
+  if (strcmp(name, "helpers") == 0) helpers();
   if (strcmp(name, "forks") == 0) forks();
   if (strcmp(name, "leave") == 0) leave();
   if (strcmp(name, "usable") == 0) usable(given[2]);

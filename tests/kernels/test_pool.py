@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 SOURCES = [HERE / "pool_scenarios.cpp"]
 SOURCES += [CSRC / "kernels/pool.cpp"]
 CPP = {"compiler": "c++", "std": "c++20"}
-SCENARIOS = ["many", "callers", "bounds", "nested", "signals", "forks", "leave"]
+SCENARIOS = ["many", "callers", "bounds", "nested", "signals", "helpers", "forks", "leave"]
 
 
 @pytest.fixture(scope="module", params=SANITIZERS)

@@ -28,6 +28,7 @@ from tools.bindings.header import Header, Struct, read_headers  # noqa: E402
 PUBLIC = ROOT / "include/cow_mlx.h"
 COMPAT = ROOT / "include/cow_mlx_compat.h"
 ARGUMENTS = ROOT / "csrc/arguments.h"
+HELPER = ROOT / "csrc/helper.h"
 BRIDGE = ROOT / "csrc/bridge.h"
 C = ROOT / "csrc/generated"
 PYTHON = ROOT / "cowmlx/generated"
@@ -73,7 +74,8 @@ def for_build(exported: Exported) -> dict[Path, str]:
     shared = ARGUMENTS.read_text() + BRIDGE.read_text()
     call_arguments = emit_calls.call_arguments(made, shared, FROM_PUBLIC)
     internal = {C / "call_arguments.h": call_arguments}
-    *_, arguments, typed, bridge = read_headers([PUBLIC, ARGUMENTS, *internal, BRIDGE], internal)
+    read = read_headers([PUBLIC, ARGUMENTS, *internal, HELPER, BRIDGE], internal)
+    *_, arguments, typed, helper, bridge = read
     structs = [d for d in public.declarations if isinstance(d, Struct)]
     return {
         **internal,
@@ -84,7 +86,9 @@ def for_build(exported: Exported) -> dict[Path, str]:
         PYTHON / "call_arguments.pxi": emit_cython.call_arguments(
             made, params, structs, FROM_PUBLIC
         ),
-        PYTHON / "cow_mlx.pxd": emit_cython.pxd([public, arguments, typed, bridge], FROM_BRIDGE),
+        PYTHON / "cow_mlx.pxd": emit_cython.pxd(
+            [public, arguments, typed, helper, bridge], FROM_BRIDGE
+        ),
         PYTHON / "defaults.py": emit_python.defaults(params, public, FROM_PUBLIC),
         PYTHON / "status.py": emit_python.status(public, FROM_PUBLIC),
         PYTHON / "reasons.py": emit_python.reasons(public, FROM_PUBLIC),

@@ -61,6 +61,9 @@ class Here {
   Here& operator=(const Here&) = delete;
 
   static bool is_set();
+
+ private:
+  Open open_;
 };
 
 /* Let an operation's task run: all operations of this library do so here. */

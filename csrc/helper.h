@@ -1,0 +1,12 @@
+/* Parts of what other threads compute, for a thread that waits. */
+#ifndef COW_HELPER_H
+#define COW_HELPER_H
+
+#include <stdbool.h>
+
+typedef struct cow_helper {
+  void (*count)(int change); /* 1: a thread begins to look for parts; -1: it ends */
+  bool (*help)(void);        /* compute parts; false if there was none */
+} cow_helper;
+
+#endif
