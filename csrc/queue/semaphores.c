@@ -8,7 +8,7 @@
 
 /* How long a thread spins, and its pauses between two checks. After PATIENCE failures only every
  * SELDOMth call spins. */
-enum { SPIN_NANOSECONDS = 100000, PAUSES = 8, PATIENCE = 16, SELDOM = 64 };
+enum { SPIN_NANOSECONDS = 100000, PAUSES = 8, PATIENCE = 16, SELDOM = 128 };
 
 static int64_t now(void) {
   struct timespec at;
