@@ -26,7 +26,7 @@ KINDS = ("range", "range", "range", "normal", "ties", "special", "zeros")
 # Sums of products: their order, which kernels choose, decides whether large terms overflow.
 SUMS = (
     "matmul", "inner", "vecdot", "addmm", "tensordot", "einsum", "gather_mm", "linear",
-    "scaled_dot_product_attention", "quantized_matmul", "gather_qmm",
+    "scaled_dot_product_attention", "quantized_matmul", "gather_qmm", "convolve",
 )  # fmt: skip
 TRIES = 40
 MOST = 1 << 16  # elements of an input
