@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 typedef struct cow_helper {
-  void (*count)(int change); /* 1: a thread begins to look for parts; -1: it ends */
+  void (*look)(bool begins); /* a thread begins to look for parts, or ends; one at a time */
   bool (*help)(void);        /* compute parts; false if there was none */
 } cow_helper;
 

@@ -45,16 +45,14 @@ Nanoseconds now() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
-/* The region under way. A thread that takes `left` from n > 0 to n - 1 has claimed a chunk of it,
- * and the region stays until that chunk is done: only then are the other members read. */
+/* The region under way. A thread that counts one of `left` down has claimed that chunk, and the
+ * region stays until the chunk is done: only then are the other members read. */
 struct Region {
-  alignas(64) std::atomic<int> left{0};
+  alignas(64) std::atomic<uint64_t> left{0}; /* chunks; the higher half: whose help is welcome */
   alignas(64) std::atomic<int> done{0};
   alignas(64) Chunk chunk = nullptr;
   void* context = nullptr;
   int count = 0;
-  std::atomic<bool> open{false};       /* helpers may claim chunks */
-  std::atomic<unsigned> arithmetic{0}; /* of the caller: see arithmetic() */
 };
 
 struct alignas(64) Worker {
@@ -70,7 +68,7 @@ std::atomic<int> series{0};       /* under way */
 std::atomic<bool> busy{false};    /* a region is under way; guards `started` and `patience` */
 std::atomic<bool> forked{false};  /* this is a child, whose workers stayed behind */
 std::atomic<bool> refused{false}; /* the system gave no more threads */
-std::atomic<int> helpers{0};      /* threads that look for chunks of open regions */
+std::atomic<uint64_t> helper{0};  /* arithmetic of a thread that looks for chunks; 0: none does */
 thread_local bool opens = false;  /* regions of this thread are open */
 int started = 0;
 
@@ -94,44 +92,41 @@ struct Patience {
 
 enum class Role { Caller, Worker, Helper };
 
-/* How this thread rounds, and what it makes of tiny numbers: a host may have changed it. */
-unsigned arithmetic() {
+/* How this thread rounds, and what it makes of tiny numbers, which a host may have changed; never
+ * 0. A thread may help where this is the caller's. */
+uint64_t arithmetic() {
+  uint64_t control = 0;
 #if defined(__x86_64__)
   constexpr unsigned RAISED = 0x3F; /* flags of what has happened */
-  return _mm_getcsr() & ~RAISED;
+  control = _mm_getcsr() & ~RAISED;
 #elif defined(__aarch64__)
-  uint64_t control;
   __asm__ volatile("mrs %0, fpcr" : "=r"(control));
-  return static_cast<unsigned>(control);
-#else
-  return 0;
 #endif
-}
-
-bool may_help() {
-  return region.open.load(std::memory_order_relaxed) &&
-         region.arithmetic.load(std::memory_order_relaxed) == arithmetic();
+  return uint64_t{1} << 31 | static_cast<uint32_t>(control);
 }
 
 /* Claim chunks until none is left; how many were. The caller alone waits for the last one. */
 int work(Role role) {
+  const uint64_t own = role == Role::Helper ? arithmetic() : 0;
   int claimed = 0;
-  while (region.left.load(std::memory_order_seq_cst) > 0 && (role != Role::Helper || may_help())) {
-    const int left = region.left.fetch_sub(1, std::memory_order_acquire);
-    if (left <= 0) break;
+  uint64_t seen = region.left.load(std::memory_order_seq_cst);
+  while (const int left = static_cast<int>(seen & UINT32_MAX)) {
+    if (role == Role::Helper && seen >> 32 != own) break;
+    if (!region.left.compare_exchange_weak(seen, seen - 1, std::memory_order_acquire)) continue;
     const int count = region.count;
     region.chunk(region.context, count - left);
     claimed++;
     /* The caller may begin its next region from here on. */
     if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count && role != Role::Caller)
       region.done.notify_one();
+    seen = region.left.load(std::memory_order_seq_cst);
   }
   return claimed;
 }
 
 bool may_claim(int index) {
-  return region.left.load(std::memory_order_seq_cst) >
-             0 && /* first: what it was stored after holds */
+  const uint64_t seen = region.left.load(std::memory_order_seq_cst);
+  return (seen & UINT32_MAX) > 0 && /* first: what it was stored after holds */
          index < allowed.load(std::memory_order_relaxed);
 }
 
@@ -233,18 +228,17 @@ void together(int count, Chunk chunk, void* context, int most, Nanoseconds begun
   region.chunk = chunk;
   region.context = context;
   region.count = count;
-  region.open.store(opens, std::memory_order_relaxed);
-  if (opens) region.arithmetic.store(arithmetic(), std::memory_order_relaxed);
+  const uint64_t own = opens ? arithmetic() : 0;
   region.done.store(0, std::memory_order_relaxed);
-  region.left.store(count, std::memory_order_seq_cst);
-  const int there = opens ? helpers.load(std::memory_order_relaxed) : 0;
+  region.left.store(own << 32 | static_cast<uint32_t>(count), std::memory_order_seq_cst);
+  const int there = opens && helper.load(std::memory_order_relaxed) == own ? 1 : 0;
   for (int index = 0; index < std::min(most, count - 1) - there; index++) wake(workers[index]);
-  const int own = work(Role::Caller);
-  if (own == count) return;
+  const int mine = work(Role::Caller);
+  if (mine == count) return;
   const Nanoseconds claimed = now();
   finish(count);
   const Nanoseconds ended = now();
-  patience.account(ended, (claimed - begun) / std::max(own, 1) * (count - own), ended - claimed);
+  patience.account(ended, (claimed - begun) / std::max(mine, 1) * (count - mine), ended - claimed);
 }
 
 #ifdef __linux__
@@ -327,7 +321,7 @@ int processors() {
 }  // namespace
 
 const cow_helper HELPER = {
-    [](int change) { helpers.fetch_add(change, std::memory_order_relaxed); },
+    [](bool looks) { helper.store(looks ? arithmetic() : 0, std::memory_order_relaxed); },
     [] { return work(Role::Helper) > 0; },
 };
 

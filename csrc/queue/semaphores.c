@@ -23,13 +23,13 @@ void cow_sleepers_help(const cow_helper* helper) { atomic_store(&given_helper, h
 static bool spin(bool (*is_there)(void* context), void* context, const cow_helper* helper) {
   bool came = false;
   int64_t end = now() + SPIN_NANOSECONDS;
-  if (helper) helper->count(1);
+  if (helper) helper->look(true);
   do {
     for (int i = 0; i < PAUSES; i++) cow_relax();
     came = is_there(context);
     if (!came && helper && helper->help()) end = now() + SPIN_NANOSECONDS;
   } while (!came && now() < end);
-  if (helper) helper->count(-1);
+  if (helper) helper->look(false);
   return came;
 }
 

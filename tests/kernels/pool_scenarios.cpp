@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -131,12 +132,12 @@ int helped_with(bool rounds_up, const std::function<void(std::thread::id)>& body
   int found = 0;
   std::thread helper([&] {
     EXPECT(!rounds_up || fesetround(FE_UPWARD) == 0);
-    cowmlx::HELPER.count(1);
+    cowmlx::HELPER.look(true);
     while (!ended.load()) {
       found += cowmlx::HELPER.help();
       looks.store(true);
     }
-    cowmlx::HELPER.count(-1);
+    cowmlx::HELPER.look(false);
   });
   while (!looks.load()) std::this_thread::yield();
   body(helper.get_id());
@@ -152,6 +153,16 @@ void helpers() {
     for (int round = 0; round < REGIONS; round++) check_region(1 + round % 17, round);
   };
   EXPECT(helped_with(false, regions) == 0);
+  helped_with(false,
+              [](std::thread::id helper) { /* open and others in turns */
+                                           for (int round = 0; round < REGIONS; round++) {
+                                             std::optional<cowmlx::Open> open;
+                                             if (round % 2 == 0) open.emplace();
+                                             parallel(8, [&](int) {
+                                               EXPECT(open || std::this_thread::get_id() != helper);
+                                             });
+                                           }
+              });
   const cowmlx::Open open;
   const auto shared = [](std::thread::id helper) {
     until_shared([helper](std::thread::id id) { return id == helper; }, [] {});
