@@ -1,4 +1,4 @@
-/* Parts of what other threads compute, for a thread that waits. */
+/* How a thread that waits helps those that compute. */
 #ifndef COW_HELPER_H
 #define COW_HELPER_H
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -48,7 +49,8 @@ Nanoseconds now() {
 /* The region under way. A thread that counts one of `left` down has claimed that chunk, and the
  * region stays until the chunk is done: only then are the other members read. */
 struct Region {
-  alignas(64) std::atomic<uint64_t> left{0}; /* chunks; the higher half: whose help is welcome */
+  alignas(64) std::atomic<uint64_t> left{
+      0}; /* chunks; the higher half: arithmetic of helpers, 0: none */
   alignas(64) std::atomic<int> done{0};
   alignas(64) Chunk chunk = nullptr;
   void* context = nullptr;
@@ -62,14 +64,14 @@ struct alignas(64) Worker {
 /* Nothing here has a destructor: workers outlive exit(). */
 Region region;
 Worker workers[MAX_WORKERS];
-std::atomic<int> wanted{0};       /* threads, the caller included; 0: not set */
-std::atomic<int> allowed{0};      /* workers that may claim chunks */
-std::atomic<int> series{0};       /* under way */
-std::atomic<bool> busy{false};    /* a region is under way; guards `started` and `patience` */
-std::atomic<bool> forked{false};  /* this is a child, whose workers stayed behind */
-std::atomic<bool> refused{false}; /* the system gave no more threads */
-std::atomic<uint64_t> helper{0};  /* arithmetic of a thread that looks for chunks; 0: none does */
-thread_local bool opens = false;  /* regions of this thread are open */
+std::atomic<int> wanted{0};        /* threads, the caller included; 0: not set */
+std::atomic<int> allowed{0};       /* workers that may claim chunks */
+std::atomic<int> series{0};        /* under way */
+std::atomic<bool> busy{false};     /* a region is under way; guards `started` and `patience` */
+std::atomic<bool> forked{false};   /* this is a child, whose workers stayed behind */
+std::atomic<bool> refused{false};  /* the system gave no more threads */
+std::atomic<uint64_t> helper{0};   /* arithmetic of a thread that looks for chunks; 0: none does */
+thread_local bool is_here = false; /* regions of this thread are open */
 int started = 0;
 
 /* When to compute alone, since another program needs the processors. */
@@ -92,12 +94,12 @@ struct Patience {
 
 enum class Role { Caller, Worker, Helper };
 
-/* How this thread rounds, and what it makes of tiny numbers, which a host may have changed; never
- * 0. A thread may help where this is the caller's. */
+/* The rounding mode of this thread and its treatment of subnormal numbers, which a host may have
+ * changed. Never 0. */
 uint64_t arithmetic() {
   uint64_t control = 0;
 #if defined(__x86_64__)
-  constexpr unsigned RAISED = 0x3F; /* flags of what has happened */
+  constexpr unsigned RAISED = 0x3F; /* flags of exceptions */
   control = _mm_getcsr() & ~RAISED;
 #elif defined(__aarch64__)
   __asm__ volatile("mrs %0, fpcr" : "=r"(control));
@@ -228,17 +230,17 @@ void together(int count, Chunk chunk, void* context, int most, Nanoseconds begun
   region.chunk = chunk;
   region.context = context;
   region.count = count;
-  const uint64_t own = opens ? arithmetic() : 0;
+  const uint64_t open_to = is_here ? arithmetic() : 0;
   region.done.store(0, std::memory_order_relaxed);
-  region.left.store(own << 32 | static_cast<uint32_t>(count), std::memory_order_seq_cst);
-  const int there = opens && helper.load(std::memory_order_relaxed) == own ? 1 : 0;
-  for (int index = 0; index < std::min(most, count - 1) - there; index++) wake(workers[index]);
-  const int mine = work(Role::Caller);
-  if (mine == count) return;
+  region.left.store(open_to << 32 | static_cast<uint32_t>(count), std::memory_order_seq_cst);
+  const int helping = is_here && helper.load(std::memory_order_relaxed) == open_to ? 1 : 0;
+  for (int index = 0; index < std::min(most, count - 1) - helping; index++) wake(workers[index]);
+  const int own = work(Role::Caller);
+  if (own == count) return;
   const Nanoseconds claimed = now();
   finish(count);
   const Nanoseconds ended = now();
-  patience.account(ended, (claimed - begun) / std::max(mine, 1) * (count - mine), ended - claimed);
+  patience.account(ended, (claimed - begun) / std::max(own, 1) * (count - own), ended - claimed);
 }
 
 #ifdef __linux__
@@ -325,9 +327,11 @@ const cow_helper HELPER = {
     [] { return work(Role::Helper) > 0; },
 };
 
-Open::Open() { opens = true; }
+Here::Here() { is_here = true; }
 
-Open::~Open() { opens = false; }
+Here::~Here() { is_here = false; }
+
+bool Here::is_set() { return is_here; }
 
 Series::Series() { series.fetch_add(1, std::memory_order_relaxed); }
 

@@ -35,17 +35,20 @@ class Series {
   Series& operator=(const Series&) = delete;
 };
 
-/* While one lives, a region of its thread is open: threads that wait for its results may help. */
-class Open {
+/* While one lives, other threads wait for what this thread computes: its regions are open, and the
+ * tasks of operations that it evaluates run at once, not on the thread of a stream. */
+class Here {
  public:
-  Open();
-  ~Open();
-  Open(const Open&) = delete;
-  Open& operator=(const Open&) = delete;
+  Here();
+  ~Here();
+  Here(const Here&) = delete;
+  Here& operator=(const Here&) = delete;
+
+  static bool is_set();
 };
 
-/* Its parts are chunks of open regions. It takes no chunk where the caller's arithmetic differs
- * from the helping thread's: a host may round in another way. */
+/* Computes chunks of open regions. A thread whose arithmetic differs from that of a region's caller
+ * takes none: a host may round in another way. */
 extern const cow_helper HELPER;
 
 /* How many threads compute, the caller included: as set, or as many as the process may use. */

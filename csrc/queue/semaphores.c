@@ -33,8 +33,8 @@ static bool spin(bool (*is_there)(void* context), void* context, const cow_helpe
   return came;
 }
 
-static bool spin_unless_vain(bool (*is_there)(void* context), void* context, cow_spins* spins,
-                             const cow_helper* helper) {
+static bool spin_if_worthwhile(bool (*is_there)(void* context), void* context, cow_spins* spins,
+                               const cow_helper* helper) {
   if (is_there(context)) return true;
   const unsigned int failed = atomic_load(&spins->failed);
   atomic_store(&spins->failed, failed + 1); /* a lost count does no harm */
@@ -45,7 +45,7 @@ static bool spin_unless_vain(bool (*is_there)(void* context), void* context, cow
 }
 
 bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins) {
-  return spin_unless_vain(is_there, context, spins, NULL);
+  return spin_if_worthwhile(is_there, context, spins, NULL);
 }
 
 struct timespec cow_time_after(int64_t microseconds) {
@@ -145,5 +145,5 @@ void cow_sleeper_wake(cow_sleeper* sleeper) { sem_post(sleeper); }
 #endif
 
 bool cow_sleeper_spin(cow_sleeper* sleeper, cow_spins* spins) {
-  return spin_unless_vain(is_woken, sleeper, spins, atomic_load(&given_helper));
+  return spin_if_worthwhile(is_woken, sleeper, spins, atomic_load(&given_helper));
 }

@@ -47,7 +47,7 @@ typedef struct cow_spins {
   atomic_uint failed;
 } cow_spins;
 
-/* Callers that spin help with it from now on. It stays for good. */
+/* From now on, callers that spin call this helper, which stays as long as the process. */
 void cow_sleepers_help(const cow_helper* helper);
 
 /* Check a condition for 100 microseconds, since waking a thread may take longer than the wait.

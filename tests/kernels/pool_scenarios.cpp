@@ -125,8 +125,8 @@ void signals() {
   EXPECT(sigismember(&own, SIGUSR1) == 0);
 }
 
-/* Look for chunks of open regions, on another thread, while `body` runs with its id; how often
- * there were some. */
+/* Run `body` with the id of a thread that looks for chunks of open regions meanwhile. Returns how
+ * often it found some. */
 int helped_with(bool rounds_up, const std::function<void(std::thread::id)>& body) {
   std::atomic<bool> looks{false}, ended{false};
   int found = 0;
@@ -153,17 +153,15 @@ void helpers() {
     for (int round = 0; round < REGIONS; round++) check_region(1 + round % 17, round);
   };
   EXPECT(helped_with(false, regions) == 0);
-  helped_with(false,
-              [](std::thread::id helper) { /* open and others in turns */
-                                           for (int round = 0; round < REGIONS; round++) {
-                                             std::optional<cowmlx::Open> open;
-                                             if (round % 2 == 0) open.emplace();
-                                             parallel(8, [&](int) {
-                                               EXPECT(open || std::this_thread::get_id() != helper);
-                                             });
-                                           }
-              });
-  const cowmlx::Open open;
+  const auto in_turns = [](std::thread::id helper) {
+    for (int round = 0; round < REGIONS; round++) {
+      std::optional<cowmlx::Here> here;
+      if (round % 2 == 0) here.emplace();
+      parallel(8, [&](int) { EXPECT(here || std::this_thread::get_id() != helper); });
+    }
+  };
+  helped_with(false, in_turns);
+  const cowmlx::Here here;
   const auto shared = [](std::thread::id helper) {
     until_shared([helper](std::thread::id id) { return id == helper; }, [] {});
   };

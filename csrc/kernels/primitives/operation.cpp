@@ -2,16 +2,6 @@
 
 namespace cowmlx {
 
-namespace {
-
-thread_local bool is_here = false;
-
-}  // namespace
-
-Here::Here() { is_here = true; }
-Here::~Here() { is_here = false; }
-bool Here::is_set() { return is_here; }
-
 Arrays WithGradient::vjp(const Arrays& primals, const Arrays& cotangents,
                          const std::vector<int>& arguments, const Arrays& outputs) {
   Arrays wanted;

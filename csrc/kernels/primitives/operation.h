@@ -51,22 +51,8 @@ inline mx::cpu::CommandEncoder& prepare(mx::Stream stream, const Arrays& inputs,
  * follow: so many bytes behind it. 0 if this mlx has another way. */
 size_t front();
 
-/* While one lives, the tasks of the operations that its thread evaluates run there, at once, and
- * not on the thread of a stream. Their inputs are available. */
-class Here {
- public:
-  Here();
-  ~Here();
-  Here(const Here&) = delete;
-  Here& operator=(const Here&) = delete;
-
-  static bool is_set();
-
- private:
-  Open open_;
-};
-
-/* Let an operation's task run: all operations of this library do so here. */
+/* Let an operation's task run: all operations of this library do so here. Where Here is set, their
+ * inputs are available. */
 template <class Task>
 void dispatch(mx::cpu::CommandEncoder& encoder, Task&& task) {
   if (Here::is_set()) {
