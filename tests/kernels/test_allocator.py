@@ -1,18 +1,21 @@
-"""mlx on a CPU where there is no memory: an exception, and nothing is counted as taken."""
+"""mlx's memory on a CPU: from cache lines on, an exception where there is none, nothing leaks."""
 
 from __future__ import annotations
 
 import ctypes
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from numbers_of_kernels import DIM, identity, random
 from support.kernel_module import needed
+from support.paths import ROOT
 
 from cowmlx.accelerate import kernels
 
@@ -62,6 +65,45 @@ def test_an_operation_without_memory_raises():
                 mx.eval(mx.zeros([LARGE]))
     assert mx.get_active_memory() == active
     assert (mx.ones(3) * 2).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("size", [16_384, 16_385, 16_447, 16_448, 65_535, 1 << 20, 40 << 20])
+def test_data_begin_at_a_cache_line(size):
+    needed()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    made = [mx.full(size, number, mx.uint8) for number in range(5)]
+    mx.eval(made)
+    assert all(np.array(array, copy=False).ctypes.data % 64 == 0 for array in made)
+    assert 5 * size <= mx.get_active_memory() - before <= 5 * (size + 128)
+    changed = [array + 1 for array in made]
+    del made[::2]
+    mx.eval(changed)  # some in place
+    assert [mx.all(array == n + 1).item() for n, array in enumerate(changed)] == [True] * 5
+    del made, changed
+    assert mx.get_active_memory() == before
+
+
+def test_memory_from_before_is_given_back():
+    """What mlx made before kernels were loaded."""
+    program = """
+import mlx.core as mx
+mx.set_default_device(mx.cpu)
+none = mx.get_active_memory()
+made = [mx.full(size, 1.0) for size in (0, 1, 63, 1000, 4096, 1 << 20)]
+mx.eval(made)
+from cowmlx.accelerate import kernels
+assert kernels.available()
+more = [array + 1 for array in made]
+mx.eval(more)
+assert all(mx.all(array == 2).item() for array in more)
+del made, more
+mx.clear_cache()
+assert mx.get_active_memory() == none, mx.get_active_memory()
+"""
+    needed()
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])

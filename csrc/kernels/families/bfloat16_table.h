@@ -61,18 +61,20 @@ static void pairs_tile(const Matrix& matrix, const uint32_t* x, int64_t run, int
   F total[M][B];
   for (int m = 0; m < M; m++)
     for (int b = 0; b < B; b++) total[m][b] = zero();
-  const auto add = [&](int64_t k, bool both) __attribute__((always_inline)) {
+  const auto add = [&](int64_t k, int64_t behind, bool both) __attribute__((always_inline)) {
     I weight[B];
     for (int b = 0; b < B; b++) weight[b] = weight_pairs(w + b * next + 2 * k * LANES, order, both);
-    ask_for<B>(w, k * WORD, ahead<M>(), columns * WORD / 2);
+    ask_for<B>(w + 2 * k * LANES, behind, next * 2);
     for (int m = 0; m < M; m++) {
       const I value = broadcast(at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = dot2(total[m][b], weight[b], value);
     }
   };
   const int64_t whole = columns / 2;
-  for (int64_t k = 0; k < whole; k++) add(k, true);
-  if (whole < pairs) add(whole, false);
+  each_step<M, B>(whole, WORD, [&](int64_t k, int64_t behind) __attribute__((always_inline)) {
+    add(k, behind, true);
+  });
+  if (whole < pairs) add(whole, 0, false);
   write(matrix, block, total, out);
 }
 

@@ -14,28 +14,37 @@ static void window_tile(const Matrix& matrix, const Windows& windows, int first,
                         const Output& out) {
   const int channels = matrix.columns / windows.taps;
   const int64_t next = int64_t{matrix.columns} * LANES;
-  const float* const blocks = static_cast<const float*>(matrix.weight) + block * next;
-  const float* w = blocks;
+  const float* w = static_cast<const float*>(matrix.weight) + block * next;
   const float* const* places = windows.places + first;
   F total[M][B];
   for (int m = 0; m < M; m++)
     for (int b = 0; b < B; b++) total[m][b] = zero();
-  int tap = 0;
+  const Asking<B> asking(next * 4, ahead<M>());
+  int64_t behind = asking.behind;
+  int left = B == 1 ? matrix.columns : static_cast<int>(asking.own(LANES * 4)), tap = 0;
   do {
     int channel = 0;
     do {
-      F weight[B];
-      for (int b = 0; b < B; b++) weight[b] = load(w + b * next);
-      ask_for<B>(blocks, (w - blocks) * 4, ahead<M>(), next * 4);
-      const float* const* here = places;
-      /* Registers cannot hold 12 pointers beside the sums, so each use reads its pointer again. */
-      if constexpr (M > 8) __asm__("" : "+r"(here));
-      for (int m = 0; m < M; m++) {
-        const F value = set(here[m][channel]);
-        for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
+      if (B > 1 && left == 0) {
+        behind = asking.next();
+        left = matrix.columns;
       }
-      w += LANES;
-    } while (++channel < channels);
+      const int end = B > 1 && left < channels - channel ? channel + left : channels;
+      left -= end - channel;
+      do {
+        F weight[B];
+        for (int b = 0; b < B; b++) weight[b] = load(w + b * next);
+        ask_for<B>(w, behind, next * 4);
+        const float* const* here = places;
+        /* Registers cannot hold 12 pointers beside the sums: each use reads its pointer again. */
+        if constexpr (M > 8) __asm__("" : "+r"(here));
+        for (int m = 0; m < M; m++) {
+          const F value = set(here[m][channel]);
+          for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
+        }
+        w += LANES;
+      } while (++channel < end);
+    } while (channel < channels);
     places += WINDOWS;
   } while (++tap < windows.taps);
   write(matrix, block, total, out);

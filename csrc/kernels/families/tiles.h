@@ -65,23 +65,47 @@ COWMLX_INLINE const T* at(const T* x, int64_t run, int64_t k, int m) {
   return x + (m / WIDTH<M>)*run + k * WIDTH<M> + m % WIDTH<M>;
 }
 
-/* Ask for what stands behind byte `at` of each of B blocks of `size` bytes; from their end on, of
- * the next B blocks. */
+/* Where a tile asks for bytes of B blocks, of `size` bytes each: so many behind those that it
+ * reads, and towards the end of its blocks in the next B blocks. */
 template <int B>
-COWMLX_INLINE void ask_for(const void* blocks, int64_t at, int64_t by, int64_t size) {
-  at += by / B;
-  if (at >= size) at += (B - 1) * size;
-  for (int b = 0; b < B; b++) prefetch(static_cast<const char*>(blocks) + b * size + at);
+struct Asking {
+  int64_t size, behind;
+
+  Asking(int64_t size, int64_t ahead) : size(size), behind(ahead / B) {}
+
+  /* How many steps of `bytes` are before that end. */
+  int64_t own(int64_t bytes) const {
+    return behind < size ? (size - behind + bytes - 1) / bytes : 0;
+  }
+  int64_t next() const { return behind + (B - 1) * size; }
+  int64_t at(int64_t place) const { return place + behind < size ? behind : next(); }
+};
+
+/* Ask for what stands `behind` bytes behind a place in each of B blocks of `size` bytes. */
+template <int B>
+COWMLX_INLINE void ask_for(const void* place, int64_t behind, int64_t size) {
+  const char* from = static_cast<const char*>(place) + behind;
+  for (int b = 0; b < B; b++) prefetch(from + b * size);
+}
+
+/* `step(k, behind)` for each k below `count`, which reads `bytes` of B blocks. */
+template <int M, int B, class Step>
+COWMLX_INLINE void each_step(int64_t count, int64_t bytes, Step step) {
+  const Asking<B> asking(count * bytes, ahead<M>());
+  int64_t k = 0, behind = asking.behind;
+  for (int64_t end = asking.own(bytes); k < count; end = count, behind = asking.next())
+    for (; k < end; k++) step(k, behind);
 }
 
 /* Ask for scales, and biases if there are any, of a later group than g. */
 template <int B, bool BIASED>
 COWMLX_INLINE void ask_for_scales(const Matrix& matrix, int block, int g, int groups) {
   const auto bytes = static_cast<int64_t>(LANES * size_of(matrix.scale_type));
-  const int64_t first = block * groups * bytes, at = g * bytes, by = GROUPS_AHEAD * bytes;
-  ask_for<B>(static_cast<const char*>(matrix.scales) + first, at, by, groups * bytes);
+  const Asking<B> asking(groups * bytes, GROUPS_AHEAD * B * bytes);
+  const int64_t at = (int64_t{block} * groups + g) * bytes, behind = asking.at(g * bytes);
+  ask_for<B>(static_cast<const char*>(matrix.scales) + at, behind, asking.size);
   if constexpr (BIASED)
-    ask_for<B>(static_cast<const char*>(matrix.biases) + first, at, by, groups * bytes);
+    ask_for<B>(static_cast<const char*>(matrix.biases) + at, behind, asking.size);
 }
 
 /* The scales of group g, and the biases if there are any. */
@@ -111,17 +135,16 @@ static void dense_tile(const Matrix& matrix, const float* x, int64_t run, int bl
   F total[M][B];
   for (int m = 0; m < M; m++)
     for (int b = 0; b < B; b++) total[m][b] = zero();
-  for (int k = 0; k < columns; k++) {
+  constexpr auto BYTES = static_cast<int64_t>(LANES * sizeof(T));
+  each_step<M, B>(columns, BYTES, [&](int64_t k, int64_t behind) __attribute__((always_inline)) {
     F weight[B];
-    for (int b = 0; b < B; b++)
-      weight[b] = dense_numbers(w + b * next + int64_t{k} * LANES, FORMAT);
-    constexpr auto NUMBERS = static_cast<int64_t>(LANES * sizeof(T));
-    ask_for<B>(w, k * NUMBERS, ahead<M>(), columns * NUMBERS);
+    for (int b = 0; b < B; b++) weight[b] = dense_numbers(w + b * next + k * LANES, FORMAT);
+    ask_for<B>(w + k * LANES, behind, columns * BYTES);
     for (int m = 0; m < M; m++) {
       const F value = set(*at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
     }
-  }
+  });
   if constexpr (FORMAT == Format::BFloat16)
     for (int m = 0; m < M; m++)
       for (int b = 0; b < B; b++) total[m][b] = in_order(total[m][b]);
@@ -140,18 +163,20 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
   F total[M][B];
   for (int m = 0; m < M; m++)
     for (int b = 0; b < B; b++) total[m][b] = zero();
+  const Asking<B> asking(words * WORD, ahead<M>());
   int64_t k = 0;
   for (int g = 0; g < groups; g++) {
     F part[M][B];
     for (int m = 0; m < M; m++)
       for (int b = 0; b < B; b++) part[m][b] = zero();
+    const int64_t behind = asking.at(k / NUMBERS * WORDS * WORD);
     for (const int64_t end = k + group; k < end; k += NUMBERS) {
       I word[B][WORDS];
       for (int b = 0; b < B; b++)
         for (int i = 0; i < WORDS; i++)
           word[b][i] = load_words(w + (b * words + k / NUMBERS * WORDS + i) * LANES);
       for (int i = 0; i < WORDS; i++)
-        ask_for<B>(w, (k / NUMBERS * WORDS + i) * WORD, ahead<M>(), words * WORD);
+        ask_for<B>(w + (k / NUMBERS * WORDS + i) * LANES, behind, words * WORD);
       unrolled<NUMBERS>([&](auto j) __attribute__((always_inline)) {
         constexpr int J = decltype(j)::value;
         F value[B];
@@ -235,7 +260,7 @@ COWMLX_INLINE void paired_products(const uint32_t* w, I table, const uint32_t* x
  * for later ones. */
 template <class Code, int BITS, int M, int B, bool ASKS>
 COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, const uint32_t* x,
-                                 int64_t run, int64_t step, I (&part)[M][B]) {
+                                 int64_t run, int64_t step, int64_t behind, I (&part)[M][B]) {
   constexpr int WORDS = Code::WORDS, PARTS = Code::NUMBERS / 4;
   constexpr int TOGETHER = rounded_together(Code::BIASED), STEPS = TOGETHER / Code::NUMBERS;
 #ifdef COWMLX_PAIRS
@@ -250,7 +275,7 @@ COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, cons
         word[b][i] = load_words(w + (b * words + here * WORDS + i) * LANES);
     if constexpr (ASKS)
       for (int i = 0; i < WORDS; i++)
-        ask_for<B>(w, (here * WORDS + i) * WORD, ahead<M>(), words * WORD);
+        ask_for<B>(w + (here * WORDS + i) * LANES, behind, words * WORD);
     unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
       constexpr int P = decltype(p)::value;
       I weight[B];
@@ -283,6 +308,7 @@ static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const 
   const uint32_t* w = static_cast<const uint32_t*>(matrix.weight) + block * words * LANES;
   const auto* units = reinterpret_cast<const uint32_t*>(x);
   const I table = bytes_table<Code>();
+  const Asking<B> asking(words * WORD, ahead<M>());
   F total[M][B];
   for (int m = 0; m < M; m++)
     for (int b = 0; b < B; b++) total[m][b] = zero();
@@ -292,7 +318,8 @@ static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const 
       for (int b = 0; b < B; b++) value[m][b] = zero();
     for (const int end = p + matrix.group / TOGETHER; p < end; p++) {
       I part[M][B];
-      int8_products<Code, BITS, M, B, ASKS>(w, words, table, units, run, int64_t{p} * STEPS, part);
+      const int64_t step = int64_t{p} * STEPS, behind = asking.at(step * Code::WORDS * WORD);
+      int8_products<Code, BITS, M, B, ASKS>(w, words, table, units, run, step, behind, part);
       for (int m = 0; m < M; m++) {
         const F scale = set(scales[int64_t{m} * parts + p]);
         for (int b = 0; b < B; b++) value[m][b] = fma(convert(part[m][b]), scale, value[m][b]);

@@ -74,7 +74,8 @@ inline void put_places(const ConvolutionShape& shape, const float* line, int res
     const int64_t step = int64_t{stride} * shape.channels;
     int at = shape.position(2, result, tap), r = 0;
     for (; r < count && at < 0; r++, at += stride) to[r] = zeros;
-    const int inside = at < in ? std::min(count, r + (in - 1 - at) / stride + 1) : r;
+    const int left = stride == 1 ? in - at : (in - 1 - at) / stride + 1;
+    const int inside = at < in ? std::min(count, r + left) : r;
     const float* from = line + int64_t{at} * shape.channels;
     for (; r < inside; r++, from += step) to[r] = from;
     for (; r < count; r++) to[r] = zeros;
