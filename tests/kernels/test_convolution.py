@@ -87,9 +87,11 @@ def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str,
     is_even = max(steps["input_dilation"]) > 1 or draw(st.booleans())
     steps["padding"] = list(zip(before, before if is_even else numbers(-1, 3), strict=True))
     window = numbers(1, 3)
-    sides = [
-        max(side, (size - 1) * steps["kernel_dilation"][axis] + 2)
-        for axis, (side, size) in enumerate(zip(numbers(1, most), window, strict=True))
+    sides = [  # at least one result, also of windows that read zeros alone
+        max(side, (size - 1) * dilation + 1 - sum(ends), 1 - min(0, *ends))
+        for side, size, dilation, ends in zip(
+            numbers(1, most), window, steps["kernel_dilation"], steps["padding"], strict=True
+        )
     ]
     images = draw(st.integers(1, 3))
     return (images, *sides, channels), (outputs, *window, channels // groups), steps
@@ -118,6 +120,12 @@ LARGE = [
     ((3, 50, 20, 3), (65, 7, 7, 3), {"padding": [(3, 3), (3, 3)], "stride": [2, 1]}),
     ((1, 30, 128), (100, 3, 128), {"input_dilation": [3], "padding": [(2, 2)]}),
     ((2, 9, 9, 40), (40, 3, 3, 1), {"groups": 40, "padding": [(1, 1), (1, 1)]}),
+    ((1, 5, 1, 5), (5, 3, 2, 1), {"groups": 5, "padding": [(1, 2), (3, 0)], "stride": [2, 3]}),
+    ((5, 13, 2, 1), (7, 3, 1, 1), {"padding": [(0, -1), (2, -1)], "stride": [1, 3]}),
+    ((40, 4, 5, 6), (32, 3, 3, 3), {"groups": 2, "padding": [(1, 1), (1, 1)]}),
+    ((2, 30, 48, 8), (16, 3, 3, 8), {"padding": [(1, 1), (1, 1)], "flip": True}),
+    ((1, 9, 48, 128), (16, 9, 3, 128), {"padding": [(4, 4), (1, 1)]}),
+    ((2, 4, 12, 49, 3), (16, 2, 3, 3, 3), {"padding": [(0, 0), (0, 0), (0, 0)]}),
 ]
 
 

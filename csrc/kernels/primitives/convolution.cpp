@@ -22,6 +22,7 @@ class Convolution : public WithGradient, public Extensible {
     job.bias = biased_ ? lying(inputs[2], encoder, job.copies[2]) : nullptr;
     job.zeros = temporary<float>(encoder, job.zero_numbers());
     job.places = temporary<const float*>(encoder, job.workers * job.worker_places());
+    job.lines = temporary<float>(encoder, job.workers * job.worker_lines());
     job.y = out.data<float>();
     dispatch(encoder, std::move(job));
   }
