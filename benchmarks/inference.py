@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from benchmarks.support.cases import Row, benchmark, median_ratio
-from benchmarks.support.hosts import PEERS, Peer, has, take_turns
+from benchmarks.support.hosts import PEERS, Peer, compile_host, has, take_turns
 from benchmarks.support.paths import HOSTS
 
+PROGRAM = HOSTS / "inference.py"
 NETWORKS = {  # rows, and runs of a block
     "mlp": {1: 400, 32: 200},
     "convolutions": {1: 400, 32: 40},
@@ -26,19 +29,24 @@ def inference(large: bool) -> list[Row]:
     """Runs of small networks, µs: programs, also read from ONNX files, against other libraries.
 
     Each side is a process with two threads, and they take turns; PyTorch (eager) and onnxruntime
-    take part if the Python of COWMLX_TORCH has them, with onnx and numpy. Input and result are the
-    host's memory. hosts/inference.py has the networks. A number is the best of all runs, since
-    other programs on the machine only make them longer; "cpu" is the median over blocks of the
-    processor time of all threads, and a ratio compares the best runs: above 1, the library is
-    faster.
+    take part if the Python of COWMLX_TORCH has them, with onnx and numpy. "library" is a host in C;
+    "python" one in Python, whose interpreter it shares with the library, as is "onnx". Input and
+    result are the host's memory. hosts/inference.py has the networks. A number is the best of all
+    runs, since other programs on the machine only make them longer; "cpu" is the median over blocks
+    of the processor time of all threads, and a ratio compares the best runs: above 1, the library
+    is faster.
     """
-    sides = dict.fromkeys(("library", "onnx", "mlx"), sys.executable)
-    sides |= {side: PEERS for side in ("torch", "onnxruntime") if has(f"{side}, onnx, numpy")}
+    sides = {"python": "library", "onnx": "onnx", "mlx": "mlx"}
+    commands = {side: [sys.executable, PROGRAM, own] for side, own in sides.items()}
+    for side in ("torch", "onnxruntime"):
+        if has(f"{side}, onnx, numpy"):
+            commands[side] = [PEERS, PROGRAM, side]
     with ExitStack() as stack:
-        hosts = {
-            side: stack.enter_context(Peer([python, HOSTS / "inference.py", side]))
-            for side, python in sides.items()
-        }
+        folder = stack.enter_context(TemporaryDirectory())
+        counts = {rows for counts in NETWORKS.values() for rows in counts}
+        subprocess.run([sys.executable, PROGRAM, "write", folder, *map(str, counts)], check=True)
+        commands = {"library": [compile_host("inference"), folder], **commands}
+        hosts = {side: stack.enter_context(Peer(command)) for side, command in commands.items()}
         return [
             _row(hosts, network, rows, runs)
             for network, counts in NETWORKS.items()

@@ -1,6 +1,7 @@
 """Runs of small networks: inference.py SIDE, "library", "onnx", "mlx", "torch" or "onnxruntime".
 
-Answers each line "NETWORK ROWS RUNS" with the seconds of a run, the median by the clock and the
+``inference.py write FOLDER ROWS ...`` writes the programs and arrays for hosts/inference.c. Else it
+answers each line "NETWORK ROWS RUNS" with the seconds of a run, the median by the clock and the
 mean of the processor time of all threads, and the sum of the results. Inputs are the host's memory
 and results come into it. "onnx" is the library with a program that it reads from an ONNX file. All
 sides have the same numbers and two threads.
@@ -352,9 +353,16 @@ def written(network):
             file.flush()
             lib.check(lib.c.cow_mlx_program_load(file.name.encode(), None, byref(program)))
         return program, []
+    text, values = declared(network)
+    lib.check(lib.c.cow_mlx_program_create(text, len(text), None, byref(program)))
+    return program, [created(value) for value in values.values()]
+
+
+def declared(network):
+    """Return a program's JSON, and its parameters' values by name."""
     build = Program(network)
     result = build.apply("x")
-    declared = {
+    program = {
         "inputs": [{"name": "x", "dtype": "float32", "shape": ["rows", *build.shape]}],
         "parameters": [
             {"name": name, "dtype": "float32", "shape": list(value.shape)}
@@ -363,9 +371,24 @@ def written(network):
         "nodes": build.nodes,
         "outputs": [result],
     }
-    text = json.dumps(declared).encode()
-    lib.check(lib.c.cow_mlx_program_create(text, len(text), None, byref(program)))
-    return program, [created(value) for value in build.values.values()]
+    return json.dumps(program).encode(), build.values
+
+
+def write(folder, counts):
+    """Write all programs, their parameters, and inputs of so many rows."""
+    for network in NETWORKS:
+        text, values = declared(network)
+        (folder / f"{network}.json").write_bytes(text)
+        values |= {f"x{rows}": rows_of(network, rows) for rows in counts}
+        header, end = {}, 0
+        for name, value in values.items():
+            places = [end, end := end + value.nbytes]
+            header[name] = {"dtype": "F32", "shape": value.shape, "data_offsets": places}
+        head = json.dumps(header).encode()
+        with (folder / f"{network}.safetensors").open("wb") as file:
+            file.write(len(head).to_bytes(8, "little") + head)
+            for value in values.values():
+                file.write(value.tobytes())
 
 
 def created(value):
@@ -428,6 +451,9 @@ def of_onnxruntime(network, rows):
     return lambda: session.run(None, {"x": x})[0]
 
 
+if SIDE == "write":
+    write(Path(sys.argv[2]), [int(rows) for rows in sys.argv[3:]])
+    sys.exit()
 answers = sys.stdout
 with contextlib.redirect_stdout(sys.stderr):
     if SIDE in ("library", "onnx"):
