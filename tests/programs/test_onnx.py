@@ -64,6 +64,91 @@ def test_transposes_that_cancel_are_dropped():
     np.testing.assert_allclose(run(program, x=x)[0], np.exp(x), rtol=1e-6)
 
 
+def attention(scores: list) -> list:
+    """Nodes of an attention whose scores are computed so from "product"."""
+    return [
+        helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["q", "turned"], ["product"]),
+        *scores,
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+
+
+SCALES = {
+    "divided": ([("Div", "product", "eight")], 1 / 8),
+    "times": ([("Mul", "third", "product")], 1 / 3),
+    "both": ([("Div", "product", "eight"), ("Mul", "s0", "third")], 1 / 24),
+    "plain": ([], 1.0),
+}
+MASKS = {"": None, "padding": (2, 1, 1, 5), "of all": (2, 3, 4, 5), "of keys": (5,)}
+
+
+@pytest.mark.parametrize("masked", MASKS)
+@pytest.mark.parametrize("scaled", SCALES)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_attention_is_one_operation(scaled, masked, is_first):
+    """Scores that are scaled and masked in any of the usual ways."""
+    steps, scale = SCALES[scaled]
+    shape = MASKS[masked]
+    nodes, last = [], "product"
+    for at, (op, *inputs) in enumerate(steps):
+        nodes.append(helper.make_node(op, inputs, [f"s{at}"]))
+        last = f"s{at}"
+    if shape is None:
+        nodes.append(helper.make_node("Identity", [last], ["scores"]))
+    else:
+        order = ["mask", last] if is_first else [last, "mask"]
+        nodes.append(helper.make_node("Add", order, ["scores"]))
+    given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}
+    if shape is not None:
+        given["mask"] = floats(*shape)
+    numbers = [weight("eight", np.float32([8])), weight("third", np.float32(1 / 3))]
+    inputs = [info(name, list(value.shape)) for name, value in given.items()]
+    program = program_of(model(attention(nodes), inputs, [info("y", [2, 3, 4, 6])], numbers))
+    assert sorted(set(ops_of(program))) == ["scaled_dot_product_attention", "transpose"]
+    product = given["q"] @ given["k"].transpose(0, 2, 3, 1) * np.float32(scale)
+    scores = np.exp(product + given.get("mask", np.float32(0)))
+    wanted = scores / scores.sum(-1, keepdims=True) @ given["v"]
+    np.testing.assert_allclose(run(program, **given)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("node", "shapes"),
+    [
+        (("Mul", "product", "q2"), {"q2": [2, 3, 4, 5]}),  # no number
+        (("Add", "product", "q2"), {"q2": [4, 2, 3, 4, 5]}),  # the mask has more axes
+        (("Sqrt", "product"), {}),
+    ],
+)
+def test_other_products_of_weights_stay(node, shapes):
+    op, *inputs = node
+    given = {"q": floats(2, 3, 4, 8) ** 2, "k": floats(2, 5, 3, 8) ** 2, "v": floats(2, 3, 5, 6)}
+    given |= {name: floats(*shape) for name, shape in shapes.items()}
+    declared = [info(name, list(value.shape)) for name, value in given.items()]
+    nodes = attention([helper.make_node(op, inputs, ["scores"])])
+    wanted = given["q"] @ given["k"].transpose(0, 2, 3, 1)
+    wanted = {
+        "Mul": lambda: wanted * given["q2"],
+        "Add": lambda: wanted + given["q2"],
+        "Sqrt": lambda: np.sqrt(wanted),
+    }[op]()
+    scores = np.exp(wanted)
+    result = scores / scores.sum(-1, keepdims=True) @ given["v"]
+    program = program_of(model(nodes, declared, [info("y", list(result.shape))]))
+    assert "scaled_dot_product_attention" not in ops_of(program)
+    np.testing.assert_allclose(run(program, **given)[0], result, rtol=1e-4, atol=1e-5)
+
+
+def test_scores_of_an_attention_that_are_results_stay():
+    nodes = attention([helper.make_node("Identity", ["product"], ["scores"])])
+    given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}
+    inputs = [info(name, list(value.shape)) for name, value in given.items()]
+    outputs = [info("y", [2, 3, 4, 6]), info("weights", [2, 3, 4, 5])]
+    y, weights = run(program_of(model(nodes, inputs, outputs)), **given)
+    np.testing.assert_allclose(y, weights @ given["v"], rtol=1e-4, atol=1e-5)
+
+
 def test_shapes_are_folded_with_their_names():
     """Reshape by Shape, Gather and Concat is one operation, for any batch."""
     nodes = [

@@ -15,6 +15,7 @@ from cowmlx.programs.dimensions import Dim, Symbolic, count
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.elementwise import ELEMENTWISE
 from cowmlx.programs.importing.values import (
+    Made,
     Value,
     Weight,
     is_symbolic,
@@ -310,7 +311,10 @@ class Scope:
         names = [None if value is None else self.named(value) for value in given]
         while names and names[-1] is None:
             names.pop()
-        return self._added(op, names, attributes, specs)
+        results = self._added(op, names, attributes, specs)
+        for result in results:
+            result.made = Made(op, given, attributes)
+        return results
 
     def _added(
         self,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -46,6 +46,14 @@ class Weight:
         return Weight(self.name, spec, lambda: change(self.read()), self.uses)
 
 
+class Made(NamedTuple):
+    """The node that computes a value."""
+
+    op: str
+    inputs: Sequence[Value | None]
+    attributes: Mapping[str, Any]
+
+
 @dataclass(eq=False)
 class Value:
     """A value of a graph.
@@ -58,6 +66,7 @@ class Value:
             some are symbolic dimensions.
         source: another value and axes: this is its transpose, which no node has computed yet.
         weight: the array of the file that it is.
+        made: the node that computes it, if one does.
     """
 
     spec: Spec
@@ -66,6 +75,7 @@ class Value:
     known: Any = None
     source: tuple[Value, tuple[int, ...]] | None = None
     weight: Weight | None = None
+    made: Made | None = None
     cache: dict[Any, Any] = field(default_factory=dict)
 
     @property

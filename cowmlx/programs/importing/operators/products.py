@@ -2,17 +2,76 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.operators.shaping import padded, reshaped
-from cowmlx.programs.importing.values import Value
+from cowmlx.programs.importing.values import Value, is_symbolic
+from cowmlx.programs.operations.rules import broadcasts_to
 
 
 @converts("MatMul")
 def _matmul(node: OnnxNode) -> Value:
-    return product(node, node.input(0), node.input(1))
+    a, b = node.input(0), node.input(1)
+    attended = _attended(node, a, b)
+    return product(node, a, b) if attended is None else attended
+
+
+def _attended(node: OnnxNode, weights: Value, values: Value) -> Value | None:
+    """Return softmax(q k^T scale + mask) v as one operation; None if it is another product.
+
+    The nodes of the scores stay where something else reads them.
+    """
+    made = weights.made
+    if made is None or made.op != "softmax" or made.attributes.get("axis") != 3:
+        return None
+    (scores,), mask, scale = made.inputs, None, 1.0
+    assert scores is not None
+    for first, second in _pairs(scores, "add"):
+        if _scaled(node, first) is not None and first.shape == scores.shape:
+            scores, mask = first, second
+            break
+    scaled = _scaled(node, scores)
+    if scaled is None:
+        return None
+    (q, turned), scale = scaled
+    k = node.scope.transpose(turned, (0, 1, 3, 2))
+    heads, types = q.shape[:2], {value.dtype for value in (q, k, values, mask or q)}
+    fits = k.shape == (*heads, values.shape[2], q.shape[3]) and values.shape[:2] == heads
+    if values.rank != 4 or not fits or 0 in heads or len(types) > 1:
+        return None
+    if mask is not None and not broadcasts_to(mask.shape, scores.shape):
+        return None
+    return node.apply("scaled_dot_product_attention", q, k, values, mask, scale=scale)
+
+
+def _scaled(node: OnnxNode, scores: Value) -> tuple[tuple[Value, Value], float] | None:
+    """Return the matrices of (batch, heads, …) whose product times a number a value is."""
+    scale = 1.0
+    for op in ("multiply", "divide"):
+        for scaled, factor in _pairs(scores, op):
+            number = node.scope.known(factor) if factor.rank <= 4 else None
+            if number is None or is_symbolic(number) or number.size != 1:
+                continue
+            by = float(number.reshape(-1)[0])
+            if by and math.isfinite(by):
+                scores, scale = scaled, scale * by if op == "multiply" else scale / by
+                break
+    products = _pairs(scores, "matmul")
+    is_of_heads = bool(products) and all(value.rank == 4 for value in products[0])
+    return (products[0], scale) if is_of_heads else None
+
+
+def _pairs(value: Value, op: str) -> list[tuple[Value, Value]]:
+    """Return the two inputs of the operation that computes a value, in each allowed order."""
+    if value.made is None or value.made.op != op:
+        return []
+    first, second = value.made.inputs
+    assert first is not None
+    assert second is not None
+    return [(first, second), (second, first)] if op in ("add", "multiply") else [(first, second)]
 
 
 def product(node: OnnxNode, a: Value, b: Value) -> Value:
