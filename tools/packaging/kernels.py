@@ -50,6 +50,8 @@ OTHER: dict[str, list[str]] = {"portable": ["-O3", "-Wno-psabi"]}
 # one, and the tables for that are a tenth of the code.
 EXACT = ["-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables"]
 COMMON = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DNDEBUG", "-pthread"]
+# Nobody reads errno or flags of exceptions: loops with sqrt() or conditions become vectors.
+COMMON += ["-fno-math-errno", "-fno-trapping-math"]
 COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
 # Files that run once a call, between arguments and kernels, are compiled for size; files with loops
 # over numbers are not.
