@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <type_traits>
 
 #include "../helper.h"
@@ -58,7 +59,8 @@ int threads();
 void set_threads(int count);
 
 /* Run task(index, worker) for indices 0 … count - 1 on at most `most` workers, numbered from 0: no
- * two tasks of one worker run at the same time. */
+ * two tasks of one worker run at the same time. Each begins with a separate range of indices, so
+ * that what it has written in one region is in its cache in the next, and then helps the others. */
 template <class F>
 void share(int count, int most, F&& task) {
   const int workers = std::min({most, threads(), count});
@@ -66,10 +68,22 @@ void share(int count, int most, F&& task) {
     for (int index = 0; index < count; index++) task(index, 0);
     return;
   }
-  std::atomic<int> next{0};
+  constexpr int RANGES = 16;
+  struct alignas(64) Range {
+    std::atomic<int> next;
+    int end;
+  } ranges[RANGES];
+  const int cut = std::min(workers, RANGES);
+  for (int at = 0; at < cut; at++) {
+    ranges[at].next.store(static_cast<int>(int64_t{count} * at / cut), std::memory_order_relaxed);
+    ranges[at].end = static_cast<int>(int64_t{count} * (at + 1) / cut);
+  }
   parallel(workers, [&](int worker) {
-    for (int index; (index = next.fetch_add(1, std::memory_order_relaxed)) < count;)
-      task(index, worker);
+    for (int at = 0; at < cut; at++) {
+      Range& range = ranges[(worker + at) % cut];
+      for (int index; (index = range.next.fetch_add(1, std::memory_order_relaxed)) < range.end;)
+        task(index, worker);
+    }
   });
 }
 
