@@ -10,6 +10,7 @@ import sys
 import weakref
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from support.paths import ROOT
 from support.programs import bits
@@ -372,6 +373,40 @@ def test_a_chain_has_the_bits_of_its_operations(function, shape):
             # The sign of a nan depends on the order in which a processor meets two of them.
             found, wanted = (mx.where(mx.isnan(one), mx.nan, one) for one in (found, wanted))
             assert bits(found) == bits(wanted)
+
+
+VECTORS = {
+    "exp": mx.exp,
+    "sigmoid": mx.sigmoid,
+    "erf": mx.erf,
+    "sin": mx.sin,
+    "cos": mx.cos,
+    "sqrt": mx.sqrt,
+    "rsqrt": mx.rsqrt,
+    "floor": mx.floor,
+}
+EDGES = [0.0, 88.0, 127.5, 128.0, 8_388_608.0, 16_777_216.0, 2.0**31, 2.0**32, 3e38, 1e-42]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_numbers_of_all_kinds_have_the_bits_of_mlx(instruction_set, name):
+    """Those around edges, and of any bits; large ones among others, and alone."""
+    function = VECTORS[name]
+    sides = np.array(EDGES, np.float32).view(np.int32)[:, None] + np.arange(-40, 40)
+    random = np.random.default_rng(7).integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
+    numbers = np.concatenate([np.abs(sides).ravel().view(np.uint32), random.ravel()])
+    numbers = np.concatenate([numbers, numbers ^ np.uint32(1 << 31)]).view(np.float32)
+    small = numbers[np.abs(numbers) < 8_388_608]
+    for given in (numbers, small, np.float32([np.nan, np.inf, -np.inf, -0.0])):
+        x = mx.array(given)
+        recording = Recording(lambda x: [mx.abs(function(x)), function(x) - 0.0], [x])
+        assert recording.steps() == 1
+        wanted = [mx.abs(function(x)), function(x) - 0.0]
+        found = [recording.replay([x]), recording.compute([x])]
+        for pair in found:
+            for one, other in zip(pair, wanted, strict=True):
+                one, other = (mx.where(mx.isnan(each), mx.nan, each) for each in (one, other))
+                assert bits(one) == bits(other)
 
 
 def test_a_chain_is_one_operation():

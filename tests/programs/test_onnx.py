@@ -140,6 +140,28 @@ def test_other_products_of_weights_stay(node, shapes):
     np.testing.assert_allclose(run(program, **given)[0], result, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(5,), (5, 6), (3, 5, 6), (1, 1, 5, 6), (4, 2, 3, 5, 6)])
+def test_weights_multiply_values_of_any_axes(shape):
+    """Only those of as many heads are an attention."""
+    nodes = attention([helper.make_node("Identity", ["product"], ["scores"])])
+    given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(*shape)}
+    scores = np.exp(given["q"] @ given["k"].transpose(0, 2, 3, 1))
+    wanted = scores / scores.sum(-1, keepdims=True) @ given["v"]
+    inputs = [info(name, list(value.shape)) for name, value in given.items()]
+    program = program_of(model(nodes, inputs, [info("y", list(wanted.shape))]))
+    assert "scaled_dot_product_attention" not in ops_of(program)
+    np.testing.assert_allclose(run(program, **given)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [0.0, np.inf, 1e-42])
+def test_scores_times_odd_numbers_stay(factor):
+    nodes = attention([helper.make_node("Div", ["product", "by"], ["scores"])])
+    given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}
+    inputs = [info(name, list(value.shape)) for name, value in given.items()]
+    made = model(nodes, inputs, [info("y", [2, 3, 4, 6])], [weight("by", np.float32([factor]))])
+    assert "scaled_dot_product_attention" not in ops_of(program_of(made))
+
+
 def test_scores_of_an_attention_that_are_results_stay():
     nodes = attention([helper.make_node("Identity", ["product"], ["scores"])])
     given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}

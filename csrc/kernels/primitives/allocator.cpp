@@ -81,7 +81,8 @@ Buffer allocate(Allocator* allocator, size_t size) {
 
 void give_back(Allocator* allocator, Buffer buffer) {
   const auto* place = static_cast<const size_t*>(buffer.ptr());
-  const bool is_within = reinterpret_cast<uintptr_t>(place) % 16 != 0 && place[0] >= LARGE;
+  const bool is_within =
+      aligns && reinterpret_cast<uintptr_t>(place) % 16 != 0 && place[0] >= LARGE;
   freed(allocator, is_within ? Buffer(reinterpret_cast<void*>(place[-1])) : buffer);
 }
 

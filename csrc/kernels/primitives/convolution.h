@@ -164,7 +164,7 @@ struct ConvolutionCut {
     const int64_t tile = int64_t{units} * WINDOWS, rows = (tile - 1) / shape.out[2] + 2;
     const int64_t images = (tile - 1) / (int64_t{shape.out[1]} * shape.out[2]) + 2;
     lines = rows * shape.stride[1] + images * (shape.reach(1) + 1);
-    if (lines * line_of(shape).index(0, 1, 0) > MOST_LINES) lines = 0;
+    if (lines > MOST_LINES / line_of(shape).index(0, 1, 0)) lines = 0;
   }
 
   /* Windows of short lines often read zeros: these are copied beside their lines. */

@@ -236,9 +236,10 @@ using Compute = void (*)(Code code, const float* a, const float* b, int n, float
 }
 #endif
 
+/* The loops that go with the kernels in use. */
 Compute chosen() {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return compute_with_avx2;
+  if (std::string_view(table().name) != "portable") return compute_with_avx2;
 #endif
   return compute_here;
 }
@@ -252,6 +253,7 @@ struct Source {
 
 struct Job {
   std::shared_ptr<const Plan> plan;
+  Compute compute;
   std::vector<Source> sources;
   std::vector<float*> outputs;
   float* scratch; /* blocks of each worker: slots, then inputs */
@@ -280,7 +282,6 @@ struct Job {
     float* next = own + int64_t{plan->count} * BLOCK;
     for (size_t input = 0; input < inputs; input++, next += BLOCK)
       values[input] = read(input, first, n, next);
-    static const Compute compute = chosen();
     for (size_t at = 0; at < plan->instructions.size(); at++) {
       const Instruction& does = plan->instructions[at];
       float* to = plan->results[at] >= 0 ? outputs[static_cast<size_t>(plan->results[at])] + first
@@ -311,7 +312,7 @@ class Elementwise : public Operations, public Several {
 
   void eval_cpu(const Arrays& inputs, Arrays& outputs) override {
     auto& encoder = mx::cpu::get_command_encoder(stream());
-    Job job{plan_, {}, {}, nullptr, 0, 0, threads()};
+    Job job{plan_, chosen(), {}, {}, nullptr, 0, 0, threads()};
     for (const mx::array& input : inputs) {
       encoder.set_input_array(input);
       Source source{};

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from cowmlx.errors import BadFormat, Unsupported
@@ -10,6 +9,9 @@ from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.operators.shaping import padded, reshaped
 from cowmlx.programs.importing.values import Value, is_symbolic
 from cowmlx.programs.operations.rules import broadcasts_to
+
+TINY = 1e-30
+"""Scores times such a number, or one over it, may be no numbers of float32."""
 
 
 @converts("MatMul")
@@ -24,8 +26,10 @@ def _attended(node: OnnxNode, weights: Value, values: Value) -> Value | None:
 
     The nodes of the scores stay where something else reads them.
     """
-    made = weights.made
+    made, is_here = weights.made, weights.scope is node.scope  # not outside of a loop
     if made is None or made.op != "softmax" or made.attributes.get("axis") != 3:
+        return None
+    if values.rank != 4 or not is_here:
         return None
     (scores,), mask, scale = made.inputs, None, 1.0
     assert scores is not None
@@ -40,7 +44,7 @@ def _attended(node: OnnxNode, weights: Value, values: Value) -> Value | None:
     k = node.scope.transpose(turned, (0, 1, 3, 2))
     heads, types = q.shape[:2], {value.dtype for value in (q, k, values, mask or q)}
     fits = k.shape == (*heads, values.shape[2], q.shape[3]) and values.shape[:2] == heads
-    if values.rank != 4 or not fits or 0 in heads or len(types) > 1:
+    if not fits or 0 in heads or len(types) > 1:
         return None
     if mask is not None and not broadcasts_to(mask.shape, scores.shape):
         return None
@@ -56,8 +60,9 @@ def _scaled(node: OnnxNode, scores: Value) -> tuple[tuple[Value, Value], float] 
             if number is None or is_symbolic(number) or number.size != 1:
                 continue
             by = float(number.reshape(-1)[0])
-            if by and math.isfinite(by):
-                scores, scale = scaled, scale * by if op == "multiply" else scale / by
+            times = scale * by if op == "multiply" or not by else scale / by
+            if TINY < abs(times) < 1 / TINY:
+                scores, scale = scaled, times
                 break
     products = _pairs(scores, "matmul")
     is_of_heads = bool(products) and all(value.rank == 4 for value in products[0])
