@@ -64,6 +64,11 @@ def test_transposes_that_cancel_are_dropped():
     np.testing.assert_allclose(run(program, x=x)[0], np.exp(x), rtol=1e-6)
 
 
+def softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
 def attention(scores: list) -> list:
     """Nodes of an attention whose scores are computed so from "product"."""
     return [
@@ -86,11 +91,11 @@ MASKS = {"": None, "padding": (2, 1, 1, 5), "of all": (2, 3, 4, 5), "of keys": (
 
 @pytest.mark.parametrize("masked", MASKS)
 @pytest.mark.parametrize("scaled", SCALES)
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_attention_is_one_operation(scaled, masked, is_first):
+def test_an_attention_is_one_operation(scaled, masked):
     """Scores that are scaled and masked in any of the usual ways."""
     steps, scale = SCALES[scaled]
     shape = MASKS[masked]
+    is_first = len(scaled) % 2 == 0
     nodes, last = [], "product"
     for at, (op, *inputs) in enumerate(steps):
         nodes.append(helper.make_node(op, inputs, [f"s{at}"]))
@@ -108,8 +113,7 @@ def test_an_attention_is_one_operation(scaled, masked, is_first):
     program = program_of(model(attention(nodes), inputs, [info("y", [2, 3, 4, 6])], numbers))
     assert sorted(set(ops_of(program))) == ["scaled_dot_product_attention", "transpose"]
     product = given["q"] @ given["k"].transpose(0, 2, 3, 1) * np.float32(scale)
-    scores = np.exp(product + given.get("mask", np.float32(0)))
-    wanted = scores / scores.sum(-1, keepdims=True) @ given["v"]
+    wanted = softmax(product + given.get("mask", np.float32(0))) @ given["v"]
     np.testing.assert_allclose(run(program, **given)[0], wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -133,8 +137,7 @@ def test_other_products_of_weights_stay(node, shapes):
         "Add": lambda: wanted + given["q2"],
         "Sqrt": lambda: np.sqrt(wanted),
     }[op]()
-    scores = np.exp(wanted)
-    result = scores / scores.sum(-1, keepdims=True) @ given["v"]
+    result = softmax(wanted) @ given["v"]
     program = program_of(model(nodes, declared, [info("y", list(result.shape))]))
     assert "scaled_dot_product_attention" not in ops_of(program)
     np.testing.assert_allclose(run(program, **given)[0], result, rtol=1e-4, atol=1e-5)
@@ -145,8 +148,7 @@ def test_weights_multiply_values_of_any_axes(shape):
     """Only those of as many heads are an attention."""
     nodes = attention([helper.make_node("Identity", ["product"], ["scores"])])
     given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(*shape)}
-    scores = np.exp(given["q"] @ given["k"].transpose(0, 2, 3, 1))
-    wanted = scores / scores.sum(-1, keepdims=True) @ given["v"]
+    wanted = softmax(given["q"] @ given["k"].transpose(0, 2, 3, 1)) @ given["v"]
     inputs = [info(name, list(value.shape)) for name, value in given.items()]
     program = program_of(model(nodes, inputs, [info("y", list(wanted.shape))]))
     assert "scaled_dot_product_attention" not in ops_of(program)
