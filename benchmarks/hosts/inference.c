@@ -59,7 +59,9 @@ static network* opened(const char* folder, const char* name, int rows) {
   own->inputs[own->count++].host = &own->x;
   for (; own->count < MAX_VALUES; own->count++) {
     snprintf(array, sizeof array, "p%zu", own->count - 1);
-    if (cow_mlx_arrays_load(path, names, 1, &own->inputs[own->count].array)) break;
+    cow_mlx_status status = cow_mlx_arrays_load(path, names, 1, &own->inputs[own->count].array);
+    if (status == COW_MLX_EINVAL) break; /* that was the last parameter */
+    check(status);
   }
   check(cow_mlx_program_run(own->program, own->inputs, own->count, &own->output, 1, NULL));
   own->y = room_for(own->output.array, own->shapes[1]);

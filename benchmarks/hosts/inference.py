@@ -380,15 +380,8 @@ def write(folder, counts):
         text, values = declared(network)
         (folder / f"{network}.json").write_bytes(text)
         values |= {f"x{rows}": rows_of(network, rows) for rows in counts}
-        header, end = {}, 0
-        for name, value in values.items():
-            places = [end, end := end + value.nbytes]
-            header[name] = {"dtype": "F32", "shape": value.shape, "data_offsets": places}
-        head = json.dumps(header).encode()
-        with (folder / f"{network}.safetensors").open("wb") as file:
-            file.write(len(head).to_bytes(8, "little") + head)
-            for value in values.values():
-                file.write(value.tobytes())
+        arrays = {name: mx.array(value) for name, value in values.items()}
+        mx.save_safetensors(str(folder / network), arrays)
 
 
 def created(value):
@@ -452,6 +445,8 @@ def of_onnxruntime(network, rows):
 
 
 if SIDE == "write":
+    import mlx.core as mx
+
     write(Path(sys.argv[2]), [int(rows) for rows in sys.argv[3:]])
     sys.exit()
 answers = sys.stdout

@@ -33,7 +33,8 @@ from cowmlx.programs import dimensions
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing import save
 from cowmlx.programs.importing import values as graph_values
-from cowmlx.programs.importing.scope import Book, Scope
+from cowmlx.programs.importing.book import Book
+from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.program import Program
 from cowmlx.steps import finished

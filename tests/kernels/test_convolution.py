@@ -87,7 +87,7 @@ def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str,
     is_even = max(steps["input_dilation"]) > 1 or draw(st.booleans())
     steps["padding"] = list(zip(before, before if is_even else numbers(-1, 3), strict=True))
     window = numbers(1, 3)
-    sides = [  # at least one result, also of windows that read zeros alone
+    sides = [  # one result or more, of windows that may read nothing but zeros
         max(side, (size - 1) * dilation + 1 - sum(ends), 1 - min(0, *ends))
         for side, size, dilation, ends in zip(
             numbers(1, most), window, steps["kernel_dilation"], steps["padding"], strict=True

@@ -390,7 +390,7 @@ EDGES = [0.0, 88.0, 127.5, 128.0, 8_388_608.0, 16_777_216.0, 2.0**31, 2.0**32, 3
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_numbers_of_all_kinds_have_the_bits_of_mlx(instruction_set, name):
-    """Those around edges, and of any bits; large ones among others, and alone."""
+    """Numbers near the edges of formulas, and of random bits; with large ones and without."""
     function = VECTORS[name]
     sides = np.array(EDGES, np.float32).view(np.int32)[:, None] + np.arange(-40, 40)
     random = np.random.default_rng(7).integers(0, 1 << 32, 1 << 16, dtype=np.uint32)

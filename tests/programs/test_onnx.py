@@ -70,7 +70,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def attention(scores: list) -> list:
-    """Nodes of an attention whose scores are computed so from "product"."""
+    """Return the nodes of an attention; those of `scores` make "scores" of "product"."""
     return [
         helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 2, 3, 1]),
         helper.make_node("MatMul", ["q", "turned"], ["product"]),
@@ -86,42 +86,74 @@ SCALES = {
     "both": ([("Div", "product", "eight"), ("Mul", "s0", "third")], 1 / 24),
     "plain": ([], 1.0),
 }
-MASKS = {"": None, "padding": (2, 1, 1, 5), "of all": (2, 3, 4, 5), "of keys": (5,)}
+# Which operand of the addition the mask is, and its shape.
+MASKS = {
+    "none": None,
+    "of padding, first": (0, (2, 1, 1, 5)),
+    "of all, second": (1, (2, 3, 4, 5)),
+    "of keys, second": (1, (5,)),
+}
 
 
 @pytest.mark.parametrize("masked", MASKS)
 @pytest.mark.parametrize("scaled", SCALES)
 def test_an_attention_is_one_operation(scaled, masked):
-    """Scores that are scaled and masked in any of the usual ways."""
-    steps, scale = SCALES[scaled]
-    shape = MASKS[masked]
-    is_first = len(scaled) % 2 == 0
+    """Scores that are scaled and masked in any of the usual ways, for any batch."""
+    (steps, scale), mask = SCALES[scaled], MASKS[masked]
+    given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}
     nodes, last = [], "product"
     for at, (op, *inputs) in enumerate(steps):
         nodes.append(helper.make_node(op, inputs, [f"s{at}"]))
         last = f"s{at}"
-    if shape is None:
+    if mask is None:
         nodes.append(helper.make_node("Identity", [last], ["scores"]))
     else:
-        order = ["mask", last] if is_first else [last, "mask"]
-        nodes.append(helper.make_node("Add", order, ["scores"]))
-    given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}
-    if shape is not None:
-        given["mask"] = floats(*shape)
+        operands = [last]
+        operands.insert(mask[0], "mask")
+        nodes.append(helper.make_node("Add", operands, ["scores"]))
+        given["mask"] = floats(*mask[1])
     numbers = [weight("eight", np.float32([8])), weight("third", np.float32(1 / 3))]
-    inputs = [info(name, list(value.shape)) for name, value in given.items()]
-    program = program_of(model(attention(nodes), inputs, [info("y", [2, 3, 4, 6])], numbers))
-    assert sorted(set(ops_of(program))) == ["scaled_dot_product_attention", "transpose"]
+    inputs = [
+        info(name, ["batch", *value.shape[1:]] if value.ndim == 4 else list(value.shape))
+        for name, value in given.items()
+    ]
+    made = model(attention(nodes), inputs, [info("y", ["batch", 3, 4, 6])], numbers)
+    program = program_of(made)
+    assert set(ops_of(program)) == {"scaled_dot_product_attention", "transpose"}
     product = given["q"] @ given["k"].transpose(0, 2, 3, 1) * np.float32(scale)
     wanted = softmax(product + given.get("mask", np.float32(0))) @ given["v"]
     np.testing.assert_allclose(run(program, **given)[0], wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_an_attention_is_not_moved_into_a_branch():
+    """Where the softmax is outside, as a loop would compute it in each round."""
+    *before, last = attention([helper.make_node("Identity", ["product"], ["scores"])])
+    inner = [info("y", [2, 3, 4, 6])]
+    branches = {
+        "then_branch": helper.make_graph([last], "then", [], inner),
+        "else_branch": helper.make_graph([helper.make_node("Neg", ["v2"], ["y"])], "e", [], inner),
+    }
+    nodes = [*before, helper.make_node("If", ["is_on"], ["z"], **branches)]
+    given = {
+        "q": floats(2, 3, 4, 8),
+        "k": floats(2, 5, 3, 8),
+        "v": floats(2, 3, 5, 6),
+        "v2": floats(2, 3, 4, 6),
+    }
+    inputs = [info(name, list(value.shape)) for name, value in given.items()]
+    inputs.append(info("is_on", [], TensorProto.BOOL))
+    program = program_of(model(nodes, inputs, [info("z", [2, 3, 4, 6])]))
+    assert "softmax" in ops_of(program)
+    wanted = softmax(given["q"] @ given["k"].transpose(0, 2, 3, 1)) @ given["v"]
+    found = run(program, **given, is_on=np.array(True))[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("node", "shapes"),
     [
-        (("Mul", "product", "q2"), {"q2": [2, 3, 4, 5]}),  # no number
-        (("Add", "product", "q2"), {"q2": [4, 2, 3, 4, 5]}),  # the mask has more axes
+        (("Mul", "product", "q2"), {"q2": [2, 3, 4, 5]}),  # an array is no scale
+        (("Add", "product", "q2"), {"q2": [4, 2, 3, 4, 5]}),  # a mask of more axes
         (("Sqrt", "product"), {}),
     ],
 )
@@ -145,7 +177,7 @@ def test_other_products_of_weights_stay(node, shapes):
 
 @pytest.mark.parametrize("shape", [(5,), (5, 6), (3, 5, 6), (1, 1, 5, 6), (4, 2, 3, 5, 6)])
 def test_weights_multiply_values_of_any_axes(shape):
-    """Only those of as many heads are an attention."""
+    """It is an attention only if values have the batch and the heads of weights."""
     nodes = attention([helper.make_node("Identity", ["product"], ["scores"])])
     given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(*shape)}
     wanted = softmax(given["q"] @ given["k"].transpose(0, 2, 3, 1)) @ given["v"]
@@ -156,7 +188,7 @@ def test_weights_multiply_values_of_any_axes(shape):
 
 
 @pytest.mark.parametrize("factor", [0.0, np.inf, 1e-42])
-def test_scores_times_odd_numbers_stay(factor):
+def test_scores_over_a_number_that_is_no_scale_stay(factor):
     nodes = attention([helper.make_node("Div", ["product", "by"], ["scores"])])
     given = {"q": floats(2, 3, 4, 8), "k": floats(2, 5, 3, 8), "v": floats(2, 3, 5, 6)}
     inputs = [info(name, list(value.shape)) for name, value in given.items()]

@@ -58,7 +58,7 @@ COMMON += ["-ffunction-sections", "-fdata-sections", "-ffp-contract=off"]
 _GLUE = ["-Os"]
 _LOOPS = frozenset(
     [
-        *("adam", "arrays", "convolution", "elementwise", "mlstm", "pack", "product"),
+        *("adam", "arrays", "convolution", "elementwise", "functions", "mlstm", "pack", "product"),
         *("sample_noise", "sample_row", "sums", "texts"),
     ]
 )

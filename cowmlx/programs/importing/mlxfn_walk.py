@@ -10,6 +10,7 @@ import numpy as np
 from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument
 from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.failure import shown
+from cowmlx.programs.importing.book import Book
 from cowmlx.programs.importing.failures import missing, placed, shortened, unreadable
 from cowmlx.programs.importing.mlxfn_file import (
     Constant,
@@ -19,7 +20,7 @@ from cowmlx.programs.importing.mlxfn_file import (
     function_steps,
 )
 from cowmlx.programs.importing.mlxfn_node import PRIMITIVES, Node
-from cowmlx.programs.importing.scope import Book, Scope
+from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Imported, Value, Weight, numpy_type
 
 

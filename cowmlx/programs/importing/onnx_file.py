@@ -13,9 +13,10 @@ from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
 from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import onnx_tensors
+from cowmlx.programs.importing.book import Book
 from cowmlx.programs.importing.failures import missing, unreadable
 from cowmlx.programs.importing.onnx_walk import NEWEST, ODD, Walk
-from cowmlx.programs.importing.scope import Book, Scope
+from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.shapes import declared_spec
 from cowmlx.programs.importing.values import Imported, Value, Weight
 from cowmlx.programs.operations.row import Spec

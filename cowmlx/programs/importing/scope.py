@@ -10,9 +10,10 @@ import numpy as np
 
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.programs import control
-from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NAME, MAX_NODES
+from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NODES
 from cowmlx.programs.dimensions import Dim, Symbolic, count
 from cowmlx.programs.failure import shown
+from cowmlx.programs.importing.book import Book
 from cowmlx.programs.importing.elementwise import ELEMENTWISE
 from cowmlx.programs.importing.values import (
     Made,
@@ -34,50 +35,6 @@ INLINED = 1 << 12
 """Elements of an array of integers that is a constant; larger ones are parameters."""
 FOLDED = 1 << 16
 """Elements of a constant that is computed at load."""
-
-
-class Book:
-    """What all graphs of one import share.
-
-    Attributes:
-        functions: as JSON has them.
-        values: arrays of parameters by their names.
-        parameters: as JSON has them.
-        count: the nodes so far, pruned ones included.
-    """
-
-    def __init__(self) -> None:
-        self.functions: list[dict[str, Any]] = []
-        self.parameters: dict[str, tuple[Spec, Weight]] = {}
-        self.count = 0
-        self.converted = 0
-        self.taken: set[str] = set()
-        self._reserved: set[str] = set()
-
-    def reserve(self, name: str) -> None:
-        """Keep a name for a result of the program."""
-        self.taken.add(name)
-        self._reserved.add(name)
-
-    def claim(self, name: str) -> bool:
-        """Whether a name is kept, and was not claimed before."""
-        if name in self._reserved:
-            self._reserved.remove(name)
-            return True
-        return False
-
-    def name(self, wanted: str) -> str:
-        """Return a name that nothing has, like the one that is wanted."""
-        base = "".join(char if char.isprintable() else "_" for char in wanted)[: MAX_NAME - 12]
-        own = base = base or "value"
-        at = 1
-        while own in self.taken:
-            at += 1
-            own = f"{base}.{at}"
-            if at > 64:  # many of one name: continue where the count is
-                own = f"{base}.{at}.{len(self.taken)}"
-        self.taken.add(own)
-        return own
 
 
 class Scope:

@@ -65,15 +65,15 @@ COWMLX_INLINE const T* at(const T* x, int64_t run, int64_t k, int m) {
   return x + (m / WIDTH<M>)*run + k * WIDTH<M> + m % WIDTH<M>;
 }
 
-/* Where a tile asks for bytes of B blocks, of `size` bytes each: so many behind those that it
- * reads, and towards the end of its blocks in the next B blocks. */
+/* Where a tile prefetches from B blocks of `size` bytes each: `behind` bytes behind its place in
+ * each block, and near the end of its blocks in the next B blocks. */
 template <int B>
 struct Asking {
   int64_t size, behind;
 
   Asking(int64_t size, int64_t ahead) : size(size), behind(ahead / B) {}
 
-  /* How many steps of `bytes` are before that end. */
+  /* How many steps of `bytes` still prefetch from the same blocks. */
   int64_t own(int64_t bytes) const {
     return behind < size ? (size - behind + bytes - 1) / bytes : 0;
   }
@@ -81,14 +81,14 @@ struct Asking {
   int64_t at(int64_t place) const { return place + behind < size ? behind : next(); }
 };
 
-/* Ask for what stands `behind` bytes behind a place in each of B blocks of `size` bytes. */
+/* Prefetch `behind` bytes behind a place in each of B blocks of `size` bytes. */
 template <int B>
 COWMLX_INLINE void ask_for(const void* place, int64_t behind, int64_t size) {
   const char* from = static_cast<const char*>(place) + behind;
   for (int b = 0; b < B; b++) prefetch(from + b * size);
 }
 
-/* `step(k, behind)` for each k below `count`, which reads `bytes` of B blocks. */
+/* Call step(k, behind) for k from 0 to count - 1; a step reads `bytes` of each of B blocks. */
 template <int M, int B, class Step>
 COWMLX_INLINE void each_step(int64_t count, int64_t bytes, Step step) {
   const Asking<B> asking(count * bytes, ahead<M>());

@@ -49,7 +49,7 @@ void uncount(Allocator* allocator, size_t size) {
   mx::set_cache_limit(limit);
 }
 
-/* `size` is what was asked for. */
+/* The message names `size`, the bytes that mlx has asked for. */
 Buffer checked(Allocator* allocator, size_t bytes, size_t size) {
   Buffer made = unchecked(allocator, bytes);
   if (made.ptr() != nullptr || bytes == 0) return made;
@@ -61,10 +61,11 @@ Buffer checked(Allocator* allocator, size_t bytes, size_t size) {
   throw std::runtime_error("[malloc] Unable to allocate " + std::to_string(size) + " bytes.");
 }
 
-/* Buffers of mlx's are at multiples of 16, and their data 8 bytes behind, where most vectors of a
- * cache line lie in two. So that the data of large ones begin at a line, they lie within a buffer
- * of mlx's, whose place is written before their size. Smaller ones could then be given one of twice
- * their size that mlx has kept. */
+/* mlx's buffers begin at multiples of 16 and their data 8 bytes behind, so that vectors as long as
+ * a cache line lie in two lines. To let data begin at a line, a large buffer lies within one of
+ * mlx's that has bytes to spare; the address of that one is written before the size. Not so for
+ * smaller ones: asked for a bit more than a power of two, mlx may reuse a free buffer of twice the
+ * size. */
 constexpr size_t LINE = 64, FRONT = 3 * sizeof(size_t), SPARE = LINE + sizeof(size_t);
 constexpr size_t LARGE = 16 << 10;
 bool aligns = false; /* mlx's buffers are as described */

@@ -1,21 +1,20 @@
 /* How a convolution is computed, channels last: as products of windows, which are read where they
- * lie. No window is copied; of an input a few short lines are, with the zeros at their ends. */
+ * lie. No window is copied. A thread copies the input's lines that it reads if they are short, with
+ * zeros at their ends. */
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "arrays.h"
+#include "convolution_shape.h"
 #include "kept.h"
 #include "pool.h"
 #include "table.h"
 
 namespace cowmlx {
 
-constexpr size_t AXES = 3;            /* fewer spatial axes have others of length 1 before them */
 constexpr int MOST_UNITS = 20;        /* of WINDOWS results that a thread computes at once */
 constexpr int MOST_PLACES = 1 << 13;  /* of a thread's windows, so that a core's cache holds them */
 constexpr int CACHED = 1 << 16;       /* numbers of weights that it holds beside them */
@@ -23,117 +22,6 @@ constexpr int MOST_COLUMNS = 1 << 16; /* numbers of a window */
 constexpr int CHUNK = 1 << 15;        /* products of a chunk of channels: some µs */
 constexpr int SHORT_LINE = 4 * WINDOWS; /* results */
 constexpr int64_t MOST_LINES = 1 << 16; /* numbers of lines that a thread copies at once */
-
-using Three = std::array<int, AXES>;
-
-/* Sizes and options of a convolution. */
-struct ConvolutionShape {
-  int images, channels, outputs, groups;
-  Three in, out, kernel, stride, before, after, dilation, spread; /* before, after: zeros */
-  bool flip;
-
-  int64_t results() const { return int64_t{images} * out[0] * out[1] * out[2]; }
-  int taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-  int group_channels() const { return channels / groups; }
-  /* Output n reads channel n alone. */
-  bool is_depthwise() const { return groups > 1 && groups == channels && groups == outputs; }
-  /* The matrix of each group; that of all where each channel is one. */
-  int matrices() const { return is_depthwise() ? 1 : groups; }
-  int rows() const { return outputs / matrices(); }
-  int columns() const { return taps() * group_channels(); }
-  int blocks() const { return (rows() + LANES - 1) / LANES; }
-  int64_t matrix_numbers() const { return int64_t{blocks()} * columns() * LANES; }
-
-  /* Where a window of an axis begins if the axis, with zeros between its numbers, has no ends. */
-  int begin(size_t axis, int result) const { return result * stride[axis] - before[axis]; }
-  /* How far weight `tap` reads behind that, and the last of all. */
-  int behind(size_t axis, int tap) const {
-    return (flip ? kernel[axis] - 1 - tap : tap) * dilation[axis];
-  }
-  int reach(size_t axis) const { return (kernel[axis] - 1) * dilation[axis]; }
-  int position(size_t axis, int result, int tap) const {
-    return begin(axis, result) + behind(axis, tap);
-  }
-  bool is_spread() const {
-    return std::ranges::any_of(spread, [](int n) { return n > 1; });
-  }
-  /* Whether windows of results from `first` to `last` read no zeros. */
-  bool is_inside(size_t axis, int first, int last) const {
-    return begin(axis, first) >= 0 && begin(axis, last) + reach(axis) < in[axis];
-  }
-
-  /* Where weight `tap` of an axis reads for a result; -1: a zero. */
-  int place(size_t axis, int result, int tap) const {
-    const int at = position(axis, result, tap);
-    if (at < 0) return -1;
-    if (spread[axis] == 1) return at < in[axis] ? at : -1;
-    return at % spread[axis] == 0 && at / spread[axis] < in[axis] ? at / spread[axis] : -1;
-  }
-};
-
-/* Where a tap of the last axis reads a line for `count` results from `result` on; null: a line of
- * zeros. */
-inline void put_places(const ConvolutionShape& shape, const float* line, int result, int tap,
-                       int count, const float* zeros, const float** to) {
-  if (line == nullptr) {
-    std::fill_n(to, count, zeros);
-  } else if (shape.spread[2] > 1) {
-    for (int r = 0; r < count; r++) {
-      const int at = shape.place(2, result + r, tap);
-      to[r] = at < 0 ? zeros : line + int64_t{at} * shape.channels;
-    }
-  } else {
-    const int stride = shape.stride[2], in = shape.in[2];
-    const int64_t step = int64_t{stride} * shape.channels;
-    int at = shape.position(2, result, tap), r = 0;
-    for (; r < count && at < 0; r++, at += stride) to[r] = zeros;
-    const int left = stride == 1 ? in - at : (in - 1 - at) / stride + 1;
-    const int inside = at < in ? std::min(count, r + left) : r;
-    const float* from = line + int64_t{at} * shape.channels;
-    for (; r < inside; r++, from += step) to[r] = from;
-    for (; r < count; r++) to[r] = zeros;
-  }
-}
-
-/* The image and the position of a result. */
-struct ResultPlace {
-  int image;
-  Three at;
-
-  ResultPlace() = default;
-  ResultPlace(const ConvolutionShape& shape, int64_t index) {
-    for (size_t axis = AXES; axis-- > 0; index /= shape.out[axis])
-      at[axis] = static_cast<int>(index % shape.out[axis]);
-    image = static_cast<int>(index);
-  }
-
-  void advance(const ConvolutionShape& shape, int length = 1) {
-    at[AXES - 1] += length - 1; /* within a line */
-    for (size_t axis = AXES; axis-- > 0;) {
-      if (++at[axis] < shape.out[axis]) return;
-      at[axis] = 0;
-    }
-    image++;
-  }
-};
-
-/* A line along the last axis of an image, for a tap of the axes before; null: zeros. */
-inline const float* line(const ConvolutionShape& shape, const float* x, const ResultPlace& result,
-                         int depth, int height) {
-  const int d = shape.place(0, result.at[0], depth), h = shape.place(1, result.at[1], height);
-  if (d < 0 || h < 0) return nullptr;
-  const int64_t index = (int64_t{result.image} * shape.in[0] + d) * shape.in[1] + h;
-  return x + index * shape.in[2] * shape.channels;
-}
-
-/* Sizes of an input that lies in memory, channels last. */
-struct Extent {
-  int64_t height, width, channels;
-
-  int64_t index(int64_t depth, int64_t line, int64_t number) const {
-    return ((depth * height + line) * width + number) * channels;
-  }
-};
 
 template <size_t N>
 void run(const std::optional<Copy> (&copies)[N]) {
@@ -167,7 +55,7 @@ struct ConvolutionCut {
     if (lines > MOST_LINES / line_of(shape).index(0, 1, 0)) lines = 0;
   }
 
-  /* Windows of short lines often read zeros: these are copied beside their lines. */
+  /* Many windows of short lines read zeros. */
   static bool copies_lines(const ConvolutionShape& shape) {
     const bool is_flat =
         shape.kernel[0] == 1 && shape.in[0] == 1 && shape.out[0] == 1 && shape.before[0] == 0;

@@ -10,8 +10,8 @@ from cowmlx.programs.importing.operators.shaping import padded, reshaped
 from cowmlx.programs.importing.values import Value, is_symbolic
 from cowmlx.programs.operations.rules import broadcasts_to
 
-TINY = 1e-30
-"""Scores times such a number, or one over it, may be no numbers of float32."""
+LEAST_SCALE = 1e-30
+"""Of an attention; the largest is one over it. Others could take scores out of float32."""
 
 
 @converts("MatMul")
@@ -22,25 +22,24 @@ def _matmul(node: OnnxNode) -> Value:
 
 
 def _attended(node: OnnxNode, weights: Value, values: Value) -> Value | None:
-    """Return softmax(q k^T scale + mask) v as one operation; None if it is another product.
+    """Return softmax(q k^T scale + mask) v as one operation; None if the product is another one.
 
-    The nodes of the scores stay where something else reads them.
+    The nodes that compute the scores stay if other nodes read them.
     """
-    made, is_here = weights.made, weights.scope is node.scope  # not outside of a loop
+    made = weights.made
     if made is None or made.op != "softmax" or made.attributes.get("axis") != 3:
         return None
-    if values.rank != 4 or not is_here:
+    if weights.scope is not node.scope or values.rank != 4:  # a loop's body would repeat softmax
         return None
-    (scores,), mask, scale = made.inputs, None, 1.0
+    (scores,) = made.inputs
     assert scores is not None
-    for first, second in _pairs(scores, "add"):
-        if _scaled(node, first) is not None and first.shape == scores.shape:
-            scores, mask = first, second
-            break
-    scaled = _scaled(node, scores)
-    if scaled is None:
+    sums = [pair for pair in _operands(scores, "add") if pair[0].shape == scores.shape]
+    candidates: list[tuple[Value, Value | None]] = [(scores, None), *sums]
+    products = [(_scaled_product(node, unmasked), mask) for unmasked, mask in candidates]
+    found, mask = next((pair for pair in products if pair[0] is not None), (None, None))
+    if found is None:
         return None
-    (q, turned), scale = scaled
+    q, turned, scale = found
     k = node.scope.transpose(turned, (0, 1, 3, 2))
     heads, types = q.shape[:2], {value.dtype for value in (q, k, values, mask or q)}
     fits = k.shape == (*heads, values.shape[2], q.shape[3]) and values.shape[:2] == heads
@@ -51,26 +50,32 @@ def _attended(node: OnnxNode, weights: Value, values: Value) -> Value | None:
     return node.apply("scaled_dot_product_attention", q, k, values, mask, scale=scale)
 
 
-def _scaled(node: OnnxNode, scores: Value) -> tuple[tuple[Value, Value], float] | None:
-    """Return the matrices of (batch, heads, …) whose product times a number a value is."""
+def _scaled_product(node: OnnxNode, value: Value) -> tuple[Value, Value, float] | None:
+    """Return a, b and a scale if a value is a @ b * scale, of (batch, heads, …); else None."""
     scale = 1.0
     for op in ("multiply", "divide"):
-        for scaled, factor in _pairs(scores, op):
+        for scaled, factor in _operands(value, op):
             number = node.scope.known(factor) if factor.rank <= 4 else None
             if number is None or is_symbolic(number) or number.size != 1:
                 continue
             by = float(number.reshape(-1)[0])
             times = scale * by if op == "multiply" or not by else scale / by
-            if TINY < abs(times) < 1 / TINY:
-                scores, scale = scaled, times
+            if LEAST_SCALE < abs(times) < 1 / LEAST_SCALE:
+                value, scale = scaled, times
                 break
-    products = _pairs(scores, "matmul")
-    is_of_heads = bool(products) and all(value.rank == 4 for value in products[0])
-    return (products[0], scale) if is_of_heads else None
+    for a, b in _operands(value, "matmul"):
+        if a.rank == 4 and b.rank == 4:
+            return a, b, scale
+    return None
 
 
-def _pairs(value: Value, op: str) -> list[tuple[Value, Value]]:
-    """Return the two inputs of the operation that computes a value, in each allowed order."""
+def _operands(value: Value, op: str) -> list[tuple[Value, Value]]:
+    """Return the operands of the operation that computes a value, in each order that it allows.
+
+    Args:
+        value: the value.
+        op: an operation of two operands; there are none if another one computes the value.
+    """
     if value.made is None or value.made.op != op:
         return []
     first, second = value.made.inputs
