@@ -11,6 +11,7 @@ from cowmlx.errors import OutOfMemory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     import mlx.core as mx
@@ -83,6 +84,11 @@ if TYPE_CHECKING:
         def bytes(self) -> memoryview:
             """Return it to be written, before an array has it."""
 
+    Types = list[tuple[int, tuple[int, ...]]]
+
+    class Launch(Protocol):
+        """What repeats a computation: see :meth:`ArrayTable.launch`. Only the bridge asks it."""
+
     class ArrayTable(Protocol):
         """The open arrays."""
 
@@ -137,6 +143,25 @@ if TYPE_CHECKING:
 
         def close(self, handle: int) -> bool:
             """Close an array; false if it is not open."""
+
+        def launch(
+            self,
+            compute: Callable[[list[mx.array | int]], list[mx.array] | None],
+            order: list[mx.array | int],
+            inputs: Types,
+            outputs: Types,
+            bytes: int,
+        ) -> Launch:
+            """Return what repeats a computation without the engine.
+
+            Args:
+                compute: returns computed, row-major results of arrays, and of addresses of
+                    elements; None if it cannot.
+                order: what it takes: indices of inputs, and arrays.
+                inputs: dtypes and shapes of the host's.
+                outputs: dtypes and shapes of the results.
+                bytes: of memory that it needs.
+            """
 
         def take(self, handle: int) -> Held | None:
             """Return the array of a handle; None if it is not open."""

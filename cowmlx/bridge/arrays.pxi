@@ -26,6 +26,14 @@ cdef class HeldArray:
         host.arrays_tell(array, &held.parts)
         return held
 
+    @staticmethod
+    cdef HeldArray take(int64_t handle):
+        """Hold the array of a handle; None if it is not open."""
+        cdef HeldArray held = HeldArray.__new__(HeldArray)
+        held.array = host.arrays_take(handle, &held.parts)
+        held.handle = handle
+        return None if held.array == NULL else held
+
     def __dealloc__(self):
         if self.array != NULL:
             host.arrays_let_go(self.array)
@@ -118,6 +126,23 @@ cdef int32_t copy_shape(tuple shape, int64_t* sides) except -1:
     return len(shape)
 
 
+cdef cow_array* hold_value(
+    value,
+    int32_t dtype,
+    int32_t rank,
+    const int64_t* sides,
+    bint is_computed,
+    cow_array_parts* parts,
+) except NULL:
+    """Hold an array of a value, and describe it."""
+    cdef const void* data = elements_of(value) if is_computed else NULL
+    cdef cow_array* array = host.arrays_hold_object(<void*> value, data, dtype, rank, sides, parts)
+    if array == NULL:
+        raise MemoryError
+    Py_INCREF(value)
+    return array
+
+
 cdef class HostMemory:
     """Memory of C's that becomes an array: cowmlx.arrays.table.Memory."""
 
@@ -146,14 +171,10 @@ cdef class HostArrays:
         return host.arrays_count()
 
     def hold(self, value, int32_t dtype, tuple shape, bint is_computed):
-        cdef int64_t sides[COW_MLX_MAX_RANK]
         cdef HeldArray held = HeldArray.__new__(HeldArray)
+        cdef int64_t sides[COW_MLX_MAX_RANK]
         cdef int32_t rank = copy_shape(shape, sides)
-        cdef const void* data = elements_of(value) if is_computed else NULL
-        held.array = host.arrays_hold_object(<void*> value, data, dtype, rank, sides, &held.parts)
-        if held.array == NULL:
-            raise MemoryError
-        Py_INCREF(value)
+        held.array = hold_value(value, dtype, rank, sides, is_computed, &held.parts)
         return held
 
     def add(self, value, int32_t dtype, tuple shape, bint is_computed=False):
@@ -192,11 +213,20 @@ cdef class HostArrays:
     def close(self, int64_t handle):
         return host.arrays_close(handle)
 
+    def launch(self, compute, list order, list inputs, list outputs, bytes):
+        cdef Launch launch = Launch.__new__(Launch)
+        launch.inputs = copy_types(inputs)
+        launch.outputs = copy_types(outputs)
+        launch.input_count = len(inputs)
+        launch.output_count = len(outputs)
+        launch.declared = outputs
+        launch.bytes = bytes
+        launch.compute = compute
+        launch.order = order
+        return launch
+
     def take(self, int64_t handle):
-        cdef HeldArray held = HeldArray.__new__(HeldArray)
-        held.array = host.arrays_take(handle, &held.parts)
-        held.handle = handle
-        return None if held.array == NULL else held
+        return HeldArray.take(handle)
 
 
 cdef list to_handles(cow_handles handles):

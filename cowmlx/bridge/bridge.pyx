@@ -39,6 +39,7 @@ cdef set kept = set()  # calls that end later
 
 include "values.pxi"
 include "arrays.pxi"
+include "launches.pxi"
 include "../generated/call_arguments.pxi"
 include "outcomes.pxi"
 include "process.pxi"
@@ -113,12 +114,15 @@ cdef cbool run(cow_request* r) noexcept:
     bound_recursion()
     drop_objects()
     try:
-        call = HostCall.keep(r)
         ensure_engine()
         if failures.seen:
             engine.recover()
         if ALLOCATES[<int> r.op]:
             resources.require_memory(resources.RESERVE, "a call")
+        if repeat(r):
+            end(r, COW_MLX_OK)
+            return False
+        call = HostCall.keep(r)
         if not carry_out(call):
             return False
         if call.r != NULL:

@@ -42,10 +42,12 @@ class Program:
 
     Attributes:
         longest_turn: the seconds of the longest step of a run so far; 0 before the first.
+        launches: what repeats runs, by the types of inputs.
     """
 
     def __init__(self, form: Form) -> None:
         self.longest_turn = 0.0
+        self.launches: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._values: tuple[mx.array, ...] | None = None
         self._form = form
         self._traces: OrderedDict[tuple[Any, ...], Traced] = OrderedDict()
@@ -217,6 +219,14 @@ class Program:
         found = yield from information(self._form, dimensions)
         return found | {"longest_turn": self.longest_turn or None, "traces": len(self._traces)}
 
+    def note_turn(self, seconds: float) -> None:
+        """Record how long a step of a run has taken."""
+        self.longest_turn = max(self.longest_turn, seconds)
+
+    def keep_launch(self, types: tuple[Any, ...], launch: object) -> None:
+        """Keep what repeats runs for inputs of some types."""
+        _keep(self.launches, types, launch)
+
 
 class Run:
     """One run of a program.
@@ -258,7 +268,7 @@ class Run:
                     results: list[mx.array] = stop.value
                     return self._declared(results)
                 finally:
-                    self._note_turn(began)
+                    self._program.note_turn(perf_counter() - began)
                 yield computing
         finally:
             steps.close()
@@ -287,7 +297,7 @@ class Run:
         try:
             return self._declared(self._traced.at_once(self._inputs))
         finally:
-            self._note_turn(began)
+            self._program.note_turn(perf_counter() - began)
 
     def _declared(self, results: list[mx.array]) -> list[mx.array]:
         """Return results, all of which have the dtype and shape that were declared.
@@ -299,11 +309,6 @@ class Run:
             if not is_as_declared(array, spec):
                 raise _not_as_declared(self._program.form, at, array, spec)
         return results
-
-    def _note_turn(self, began: float) -> None:
-        turn = perf_counter() - began
-        if turn > self._program.longest_turn:
-            self._program.longest_turn = turn
 
     def finish(self) -> list[mx.array]:
         """Take all steps, where no other work waits."""
@@ -350,11 +355,9 @@ class Pending:
         flagging.raise_first(zip(self._notes, self.flags, strict=True))
 
 
-def _keep(
-    cache: OrderedDict[tuple[Any, ...], Traced], key: tuple[Any, ...], traced: Traced
-) -> None:
+def _keep(cache: OrderedDict[tuple[Any, ...], Any], key: tuple[Any, ...], value: object) -> None:
     """Keep what was used last, and only so many."""
-    cache[key] = traced
+    cache[key] = value
     cache.move_to_end(key)
     if len(cache) > MAX_TRACES:
         cache.popitem(last=False)

@@ -20,7 +20,7 @@ from cowmlx.programs.operations.indices import Check
 from cowmlx.programs.operations.row import Operation, Spec
 from cowmlx.programs.operations.rules import described, mlx_dtype, name_of
 from cowmlx.programs.operations.scratch import scratch_of
-from cowmlx.programs.running.compiling import Unit
+from cowmlx.programs.running.compiling import Launch, Unit
 from cowmlx.programs.running.cost import made_by
 from cowmlx.programs.running.flags import Flags
 from cowmlx.programs.running.tracing import compute, laid_out
@@ -82,7 +82,7 @@ def _prepared(name: str, attributes: str | None) -> Prepared:
 _known = lru_cache(MAX_KNOWN)(_prepared)
 
 
-class _Known:
+class Known:
     """An operation on inputs of some types.
 
     Args:
@@ -147,11 +147,26 @@ class _Known:
             return found[0], True
         return unit(arrays)[0], False
 
+    @property
+    def launch(self) -> Launch | None:
+        """What computes the results of computed inputs at once, if kernels do."""
+        return None if self._unit is None else self._unit.launch
+
     def _traced(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
         return self._row.compute(list(arrays), self._attributes), {}
 
 
-_known_results = lru_cache(MAX_KNOWN)(_Known)
+_of_types = lru_cache(MAX_KNOWN)(Known)
+
+
+def known(prepared: Prepared, given: Sequence[mx.array | None], gpu: bool) -> Known:
+    """Return an operation for the types of its inputs, None for one that is left out.
+
+    Raises:
+        OperationError, Unsupported: as :class:`Known`.
+    """
+    types = [None if operand is None else (operand.shape, operand.dtype) for operand in given]
+    return _of_types(prepared, tuple(types), gpu)
 
 
 def apply(
@@ -178,17 +193,16 @@ def apply(
     """
     row, attributes = prepared.row, prepared.attributes
     given = row.arranged(arrays)
-    types = [None if operand is None else (operand.shape, operand.dtype) for operand in given]
-    known = _known_results(prepared, tuple(types), gpu)
-    require_room(known.size, row.name)
-    if known.is_empty:
+    found = known(prepared, given, gpu)
+    require_room(found.size, row.name)
+    if found.is_empty:
         given = [laid_out(operand) for operand in given]
     checks = [] if row.checks is None else row.checks(given, attributes)
-    if known.is_empty:
-        results, is_computed = compute(row, given, attributes, known.specs), False
+    if found.is_empty:
+        results, is_computed = compute(row, given, attributes, found.specs), False
     else:
-        results, is_computed = known.results(given)
-    for array, spec, dtype in zip(results, known.specs, known.dtypes, strict=True):
+        results, is_computed = found.results(given)
+    for array, spec, dtype in zip(results, found.specs, found.dtypes, strict=True):
         if array.shape != spec.shape or array.dtype != dtype:
             raise CowMlxError(f"{row.name}: mlx gives {described(array)}, the table says {spec}")
     return results, is_computed, checks

@@ -17,7 +17,7 @@ from cowmlx.programs.graph import Library
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.running import flags as flagging
-from cowmlx.programs.running.compiling import Unit, explained
+from cowmlx.programs.running.compiling import Launch, Unit, explained
 from cowmlx.programs.running.concrete import concrete, require_declared
 from cowmlx.programs.running.cost import Needs
 from cowmlx.programs.running.flags import Flags, Note
@@ -223,6 +223,24 @@ class Traced:
         if flags:
             flagging.raise_first(zip(unit.notes, flags, strict=True))
         return results
+
+    def launch(self, arrays: Sequence[Any]) -> tuple[Launch, list[Any]] | None:
+        """Return what computes the results without a graph of mlx's, as the last run was.
+
+        Args:
+            arrays: the inputs, or what stands for them.
+
+        Returns:
+            The function, and which of the arrays it takes, with those that are bound; None if
+            there is none.
+        """
+        unit, given = self._derived, list(arrays)
+        if self._whole is not None:
+            unit, reads = self._whole
+            written: list[Any] = self._form.written(arrays)
+            given = [written[index] for index in reads]
+        launch = None if unit is None else unit.launch
+        return None if launch is None else (launch, given)
 
     def _in_rounds(self, arrays: list[mx.array]) -> Steps:
         main = self._library.main

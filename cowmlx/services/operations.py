@@ -13,17 +13,22 @@ from cowmlx.programs import single
 from cowmlx.programs.control import control_table
 from cowmlx.programs.operations import table
 from cowmlx.services.computing import ArrayWork
+from cowmlx.services.runs import types_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import Any
 
+    from cowmlx.arrays.table import Launch, Types
     from cowmlx.call import Call
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.runtime import Runtime
 
     Given = Sequence[mx.array | Submitted | None]
+
+MOST_LAUNCHES = 8
+"""Types of inputs for which an operation is repeated."""
 
 
 class Operations:
@@ -32,11 +37,15 @@ class Operations:
     Args:
         runtime: shared by all services.
         arrays: the arrays.
+
+    Attributes:
+        launches: what repeats operations, by names and attributes, then by the types of inputs.
     """
 
     def __init__(self, runtime: Runtime, arrays: Arrays) -> None:
         self._runtime = runtime
         self._arrays = arrays
+        self.launches: dict[tuple[str, str | None], dict[tuple[Any, ...], Launch]] = {}
 
     def operations_info(self) -> str:
         """Return the table of operations as JSON."""
@@ -49,9 +58,10 @@ class Operations:
         """Apply an operation: at once, unless inputs or checks have to be computed."""
         prepared = single.prepare(operation, attributes)
         arrays, waits = self._arrays, prepared.row.checks is not None
+        held = [arrays.held(handle) if handle else None for handle in inputs]
         given: list[Any] = []
-        for handle in inputs:
-            value = arrays.value_of(arrays.held(handle)) if handle else None
+        for one in held:
+            value = None if one is None else arrays.value_of(one)
             waits = waits or isinstance(value, Submitted)
             given.append(value)
         gpu = self._runtime.streams.device.type == mx.gpu
@@ -61,6 +71,25 @@ class Operations:
         with mx.stream(arrays.stream):
             results, is_computed, _ = single.apply(prepared, given, gpu, arrays.require_room)
         call.succeed(arrays.add_all(results, is_computed))
+        if is_computed:
+            known = single.known(prepared, given, gpu)
+            types = [(one.dtype, one.shape) for one in held if one is not None]
+            self._keep_launch((operation, attributes), known, types)
+
+    def _keep_launch(self, key: tuple[str, str | None], known: single.Known, types: Types) -> None:
+        """Let the bridge repeat an operation that has been computed at once."""
+        if known.launch is None:
+            return
+        order: list[mx.array | int] = [*range(len(types))]
+        launch = self._runtime.arrays.launch(
+            known.launch, order, types, types_of(known.specs), known.size
+        )
+        if key not in self.launches and len(self.launches) == single.MAX_KNOWN:
+            self.launches.clear()
+        launches = self.launches.setdefault(key, {})
+        if len(launches) == MOST_LAUNCHES:
+            launches.clear()
+        launches[tuple(types)] = launch
 
 
 class Application(ArrayWork):

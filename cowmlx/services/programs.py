@@ -119,6 +119,13 @@ class Programs:
         request = RunRequest(self._runtime, self._arrays, call, handle, inputs, wanted, params)
         request.begin()
 
+    def to_repeat(self, handle: int) -> Program | None:
+        """Return an open program if runs of it may be computed at once, ahead of no other work."""
+        program = self._runtime.handles.find(KIND_PROGRAM, handle)
+        if not self._runtime.scheduler.is_idle or self._arrays.streams.ahead_of(None) is not None:
+            return None
+        return program  # type: ignore[return-value]
+
     @keeps_call
     def program_info(self, call: Call, handle: int, dimensions: str | None) -> None:
         """Return the result of ``program_info``."""

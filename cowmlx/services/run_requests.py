@@ -9,19 +9,26 @@ import mlx.core as mx
 from cowmlx.arrays import dtypes
 from cowmlx.arrays.table import Submitted
 from cowmlx.errors import InvalidArgument, OutOfRange
-from cowmlx.generated.constants import DTYPES, KIND_PROGRAM
+from cowmlx.generated.constants import KIND_PROGRAM
 from cowmlx.programs.failure import ProgramError, require_count, shown
 from cowmlx.programs.program import Run
-from cowmlx.services.runs import Inputs, Preparation, ProgramRun, Submission, Waiting, row_major
+from cowmlx.services.runs import (
+    Inputs,
+    Preparation,
+    ProgramRun,
+    Submission,
+    Waiting,
+    row_major,
+    types_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cowmlx.arrays.table import Held
+    from cowmlx.arrays.table import Held, Types
     from cowmlx.call import Call
-    from cowmlx.programs.dimensions import Shape
     from cowmlx.programs.operations.row import Spec
     from cowmlx.programs.program import Program
     from cowmlx.programs.traced import Traced
@@ -60,6 +67,7 @@ class RunRequest:
     ) -> None:
         self._program: Program = runtime.handles.get(KIND_PROGRAM, handle)  # type: ignore[assignment]
         self._donated = _donated(inputs, params["donate"])
+        self._count = len(inputs)
         if self._program.values and len(inputs) == len(self._program.inputs) - len(
             self._program.values
         ):
@@ -129,7 +137,10 @@ class RunRequest:
         for array in self._donated:
             self._arrays.close(array)
         if prepared.is_one_turn and self._may_end_at_once:
+            types = [(held.dtype, held.shape) for held in self._inputs[: self._count]]
             end.succeed(self._at_once(prepared))
+            if not (self._donated or self._finite):
+                self._keep_launch(prepared, types)
             return
         lazy = [
             value
@@ -159,6 +170,16 @@ class RunRequest:
             results = Run(self._program, prepared, values).at_once()
             return [row_major(result) for result in results]
 
+    def _keep_launch(self, prepared: Traced, types: Types) -> None:
+        """Let the bridge repeat a run that has been computed at once."""
+        left_out = self._program.values if len(types) < len(self._program.inputs) else ()
+        found = prepared.launch([*range(len(types)), *left_out])
+        if found is None:
+            return
+        results = types_of(prepared.specs)
+        launch = self._runtime.arrays.launch(*found, types, results, prepared.bytes)
+        self._program.keep_launch(tuple(types), launch)
+
     def _waiting(self) -> Waiting:
         return Waiting(self._call, self._hold)
 
@@ -171,10 +192,8 @@ class RunRequest:
         """End the call with arrays that are settled later; None if its buffers are too small."""
         results = [Submitted() for _ in specs]
         held = [
-            self._runtime.arrays.hold(
-                result, DTYPES[spec.dtype][0], _numbers(spec.shape), is_computed=False
-            )
-            for result, spec in zip(results, specs, strict=True)
+            self._runtime.arrays.hold(result, dtype, shape, is_computed=False)
+            for result, (dtype, shape) in zip(results, types_of(specs), strict=True)
         ]
         return Submission(results) if self._call.succeed(held) else None
 
@@ -194,11 +213,6 @@ class Given:
         self.value = value
         self.dtype = dtypes.value_of(value.dtype)
         self.shape = tuple(value.shape)
-
-
-def _numbers(shape: Shape) -> tuple[int, ...]:
-    """Return the shape of a run, which has no names, as numbers."""
-    return tuple(side for side in shape if isinstance(side, int))
 
 
 def _stand_in(held: Held) -> mx.array:

@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from cowmlx.arrays.table import Submitted
 from cowmlx.errors import Canceled
-from cowmlx.generated.constants import KIND_PROGRAM
+from cowmlx.generated.constants import DTYPES, KIND_PROGRAM
 from cowmlx.programs.program import Run
 from cowmlx.services.computing import ArrayWork, ComputingCall
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
-    from cowmlx.arrays.table import Held
+    from cowmlx.arrays.table import Held, Types
     from cowmlx.call import Call
+    from cowmlx.programs.operations.row import Spec
     from cowmlx.programs.program import Program
     from cowmlx.programs.traced import Traced
     from cowmlx.services.arrays import Arrays
@@ -151,6 +152,14 @@ def _steps(
     if copies:
         yield copies
     return found
+
+
+def types_of(specs: Sequence[Spec]) -> Types:
+    """Return the header's dtypes, and the shapes, of results; these have no names any more."""
+    return [
+        (DTYPES[spec.dtype][0], tuple(side for side in spec.shape if isinstance(side, int)))
+        for spec in specs
+    ]
 
 
 def row_major(array: mx.array) -> mx.array:

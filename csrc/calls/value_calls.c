@@ -11,6 +11,10 @@
 /* The limit of a program's inputs, parameters and constants, and of its nodes. */
 enum { MAX_VALUES = 1 << 16 };
 
+/* The host's thread copies inputs of so many bytes and more. Shorter ones are read where they are,
+ * or copied by the dispatch thread, which delays other calls by a tenth of a millisecond. */
+enum { LONG_INPUT = 1 << 20 };
+
 enum { NAME_SIZE = 40 };
 
 #define REQUIRE_VALUES(values, count)                                             \
@@ -79,8 +83,7 @@ static cow_mlx_status hold_input(const char* operation, const cow_mlx_value* val
   cow_tensor tensor;
   TRY(cow_tensor_check(operation, name_of("inputs", index, ".host", name), value->host, &tensor));
   TRY(cow_arrays_check(operation, tensor.type.dtype));
-  /* The engine copies a few bytes while the caller waits; more would also delay other calls. */
-  if (tensor.first && tensor.type.bytes < COW_LONG_COPY && is_row_major(&tensor)) {
+  if (tensor.first && tensor.type.bytes < LONG_INPUT && is_row_major(&tensor)) {
     *out = cow_arrays_new(&tensor.type, NULL, tensor.first);
     if (*out) return COW_MLX_OK;
   }

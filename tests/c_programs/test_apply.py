@@ -171,6 +171,35 @@ def test_an_operation_that_is_known_is_checked_for_other_inputs_too(arrays, xs):
         assert taken(arrays, arrays.apply("add", xs[1], xs[1]))[0].tolist() == [8, 2]
 
 
+def test_a_repeated_operation_is_checked_as_the_first_was(arrays, lib, xs):
+    other = arrays.create(np.arange(5, dtype=np.float32))
+    lazy = arrays.apply("cumsum", xs[0], axis=0)[0]
+    for _ in range(3):
+        for _ in range(2):
+            (double,) = taken(arrays, arrays.apply("add", xs[0], xs[0]))
+            assert double.tolist() == [0, 2, 4, 6, 8, 10]
+        (found,) = taken(arrays, arrays.apply("add", xs[0], lazy))
+        assert found.tolist() == [0, 2, 5, 9, 14, 20]
+        for handles, status in (([xs[0], other], EINVAL), ([xs[0]], EINVAL), ([xs[0], 0], EINVAL)):
+            with pytest.raises(StatusError) as error:
+                arrays.apply("add", *handles)
+            assert error.value.status == status
+        with pytest.raises(StatusError) as error:
+            arrays.apply("add", xs[0], 1 << 50)
+        assert error.value.status == EHANDLE
+        with pytest.raises(StatusError) as error:
+            arrays.apply("add", xs[0], xs[0], axis=0)
+        assert error.value.status == EINVAL
+        before = lib.info()["handles"]["array"]
+        inputs, out, length = (c_int64 * 2)(xs[0], xs[0]), c_int64(), c_size_t()
+        for room, wanted in ((byref(out), EBUFFER), (None, OK)):
+            status = arrays.c.cow_mlx_array_apply(b"add", inputs, 2, None, room, 0, byref(length))
+            assert (status, length.value, out.value) == (wanted, 1, 0)
+        assert lib.info()["handles"]["array"] == before
+    for handle in (other, lazy):
+        arrays.free(handle)
+
+
 def test_what_a_run_has_still_to_make_is_waited_for(arrays, programs):
     """And its error is the operation's."""
     step = programs.create(graph([value("x", [3])], [node("y", "sin", "x")], ["y"]))

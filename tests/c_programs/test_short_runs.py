@@ -29,6 +29,8 @@ NETWORKS: dict[str, list[dict[str, Any]]] = {
         node("y", "add", "r", "b"),
     ],
     "softmax": [*MLP[:-1], node("y", "softmax", "r", axis=[-1])],
+    "a turned result": [node("d", "multiply", "x", "b"), node("y", "transpose", "d")],
+    "an input": [node("n", "negative", "x"), node("y", "stop_gradient", "x")],
     "other operations": [node("c", "cumsum", "x", axis=0), node("y", "subtract", "c", "b")],
 }
 
@@ -58,6 +60,8 @@ def plainly(name: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarra
         "chain": np.sin(np.exp(x)) * b,
         "mlp": relu @ w,
         "views": (x * x).T.reshape(-1, 6) + b,
+        "a turned result": (x * b).T,
+        "an input": x,
         "softmax": weights / weights.sum(-1, keepdims=True),
         "other operations": np.cumsum(x, axis=0) - b,
     }[name]
@@ -70,7 +74,7 @@ def test_runs_give_numpys_results(programs, arrays, name):
     for rows in (3, 3, 3, 1, 3, 3):
         host = given(rows, seed=rows)
         wanted = plainly(name, *host)
-        out = np.zeros((rows, 6), np.float32)
+        out = np.zeros(wanted.shape, np.float32)
         programs.run(program, host, [out])
         assert out == pytest.approx(wanted, rel=1e-4, abs=1e-5)
         handles = [arrays.create(one) for one in host]
@@ -118,6 +122,107 @@ def test_a_number_that_is_not_finite_is_found_in_each_run(programs):
         programs.run(program, wrong, [out])
         assert np.isnan(out[1, 2])
     programs.free(program)
+
+
+def test_a_repeated_run_is_checked_as_the_first_was(programs, arrays):
+    program = programs.create(short(NETWORKS["mlp"]))
+    host, out = given(), np.zeros((3, 6), np.float32)
+    handles = [arrays.create(one) for one in host]
+    wrong = {
+        "too few": (host[:2], [out], "inputs"),
+        "too many": ([*host, host[0]], [out], "inputs"),
+        "a dtype": ([host[0].astype(np.float64), *host[1:]], [out], "x"),
+        "a shape": ([host[0], host[1][:5], host[2]], [out], "w"),
+        "a rank": ([host[0][0], *host[1:]], [out], "x"),
+        "an output's dtype": (host, [out.astype(np.int32)], "outputs[0].host"),
+        "an output's shape": (host, [np.zeros((3, 5), np.float32)], "outputs[0].host"),
+        "no output": (handles, [], "outputs"),
+        "a handle": ([handles[0], handles[1], 1 << 40], 1, None),
+    }
+    for _ in range(3):
+        programs.run(program, host, [out])
+        (result,) = programs.run(program, handles, 1)
+        assert arrays.read(result).tobytes() == out.tobytes()
+        arrays.free(result)
+        for what, (inputs, outputs, argument) in wrong.items():
+            with pytest.raises(StatusError) as error:
+                programs.run(program, inputs, outputs)
+            status = EHANDLE if argument is None else EINVAL
+            assert error.value.status == status, what
+            assert error.value.details.get("argument") in (argument, None), what
+    for handle in handles:
+        arrays.free(handle)
+    programs.free(program)
+
+
+def test_a_donated_array_is_given_up_by_a_repeated_run_too(programs, arrays):
+    program = programs.create(short(NETWORKS["one operation"]))
+    x, w, b = given()
+    rest = [arrays.create(one) for one in (w, b)]
+    for number in range(4):
+        for donate in ([], [0]):
+            handle = arrays.create(x + number)
+            (result,) = programs.run(program, [handle, *rest], 1, donate=donate)
+            assert arrays.read(result).tobytes() == (x + number + b).tobytes()
+            arrays.free(result)
+            if donate:
+                with pytest.raises(StatusError) as error:
+                    arrays.read(handle)
+                assert error.value.status == EHANDLE
+            else:
+                arrays.free(handle)
+    for handle in rest:
+        arrays.free(handle)
+    programs.free(program)
+
+
+@pytest.mark.parametrize("rows", [1, 2_000, 3_000, 60_000])
+@pytest.mark.parametrize("strided", [False, True])
+def test_the_memory_of_a_host_is_read_in_each_run(programs, rows, strided):
+    """Short and long inputs, whose elements lie where the kernels read them or do not."""
+    program = programs.create(short(NETWORKS["one operation"]))
+    x = np.zeros((rows, 12), np.float32)[:, ::2] if strided else np.zeros((rows, 6), np.float32)
+    rest, out = given()[1:], np.zeros((rows, 6), np.float32)
+    for number in range(4):
+        x[:] = np.arange(rows)[:, None] * number
+        programs.run(program, [x, *rest], [out])
+        assert out.tobytes() == (x + rest[1]).tobytes()
+    programs.free(program)
+
+
+@pytest.mark.parametrize("rows", [3, 3_000])
+@pytest.mark.parametrize("op", ["stop_gradient", "transpose", "reshape", "slice", "contiguous"])
+def test_results_have_no_memory_of_the_host(programs, arrays, rows, op):
+    attributes = {"reshape": {"shape": [-1]}, "slice": {"start": [0, 1], "stop": [rows, 4]}}
+    nodes = [node("s", "negative", "x"), node("y", op, "x", **attributes.get(op, {}))]
+    program = programs.create(graph([value("x", [rows, 6])], nodes, ["y", "s"]))
+    x = numbers(rows, 6)
+    for _ in range(3):
+        given = x.copy()
+        found = programs.run(program, [given], 2)
+        assert given.tobytes() == x.tobytes()
+        given[:] = 0
+        wanted = {"transpose": x.T, "slice": x[:, 1:4]}.get(op, x)
+        assert arrays.read(found[0]).tobytes() == np.ascontiguousarray(wanted).tobytes()
+        assert arrays.read(found[1]).tobytes() == (-x).tobytes()
+        for handle in found:
+            arrays.free(handle)
+    programs.free(program)
+
+
+def test_bound_arrays_and_many_types_are_repeated(programs, arrays):
+    program = programs.create(short(MLP))
+    host = given()
+    bound = programs.derive(program, bind={"w": arrays.create(host[1])})
+    for _ in range(3):
+        for rows in range(1, 21):
+            x = numbers(rows, 6, seed=rows)
+            out = np.zeros((rows, 6), np.float32)
+            programs.run(bound, [x, host[2]], [out])
+            assert out == pytest.approx(plainly("mlp", x, *host[1:]), rel=1e-4, abs=1e-5)
+    assert programs.info(bound)["longest_turn"] > 0
+    for each in (program, bound):
+        programs.free(each)
 
 
 def test_arrays_above_the_bound_are_computed_as_before(programs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from support.programs import bits
 
@@ -150,8 +151,26 @@ def test_streams_compute_what_is_recorded_of_lazy_or_other_arrays():
     for other in ([x + 1, weight], [x[:1], weight], [x], [x.astype(mx.float16), weight]):
         assert recording.compute(other) is None
     with mx.stream(mx.new_stream(mx.cpu)):
-        assert recording.compute([x, weight]) is None
-    assert recording.compute([x, weight]) is not None
+        assert recording.compute([x, weight]) is not None
+    long = Recording(lambda x, weight: [mx.cumsum(x)], [x, weight])
+    with mx.stream(mx.new_stream(mx.cpu)):
+        assert long.compute([x, weight]) is None
+    assert long.compute([x, weight]) is not None
+
+
+def test_elements_are_lent_to_a_short_recording_alone():
+    x, weight, _ = given()
+    recording = Recording(lambda x, weight: [x * 2, mx.stop_gradient(x)], [x, weight])
+    for _ in range(2):
+        memory = np.array(x)
+        found, same = recording.launch([memory.ctypes.data, weight])
+        memory[:] = 0
+        assert bits(found) == bits(x * 2)
+        assert bits(same) == bits(x)
+    for other in ([x], [x, weight, x], [x, "weight"], [x, None], [x + 1, weight]):
+        assert recording.launch(other) is None
+    long = Recording(lambda x, weight: [mx.cumsum(x)], [x, weight])
+    assert long.launch([x, weight]) is None
 
 
 def test_a_task_that_a_stream_has_still_to_run_does_not_disturb():

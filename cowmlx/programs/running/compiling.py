@@ -19,6 +19,7 @@ from cowmlx.errors import Unsupported
 from cowmlx.programs.running.flags import Flags, Note
 
 Function = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
+Launch = Callable[[list[mx.array | int]], list[mx.array] | None]
 
 
 class Unit:
@@ -70,6 +71,15 @@ class Unit:
     def is_short(self) -> bool:
         """Whether the last call has recorded what :meth:`at_once` computes on this thread."""
         return self._recording is not None and self._recording.is_short()
+
+    @property
+    def launch(self) -> Launch | None:
+        """What computes the last call's results on this thread; None if something is to be checked.
+
+        It takes arrays, and addresses of row-major elements, and returns row-major results; None
+        if it cannot compute them.
+        """
+        return self._recording.launch if self.is_short and not self._notes else None
 
     @property
     def notes(self) -> tuple[Note, ...]:

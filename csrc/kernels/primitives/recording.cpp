@@ -6,6 +6,7 @@
  * recursively. */
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <unordered_map>
 
 #include "mlx/allocator.h"
@@ -21,6 +22,9 @@ namespace {
 /* Bytes that steps make at most where the caller computes them, or starts all of them on a stream
  * and waits: with more, what mlx's own account of a graph takes is little. */
 constexpr size_t MOST_BYTES = 32 << 20;
+
+/* Bytes of an input up to which a copy costs less than to read it where it is. */
+constexpr size_t MOST_COPIED = 16 << 10;
 
 /* Whether an operation may take memory: some views copy where the input has gaps. */
 bool takes_memory(const mx::Primitive& primitive) {
@@ -44,6 +48,12 @@ struct Cleared {
 
   ~Cleared() { encoder.temporaries().clear(); }
 };
+
+/* Give an array the elements of another, row-major. */
+void copy_elements(const mx::array& from, mx::array& to) {
+  to.set_data(mx::allocator::malloc(to.nbytes()));
+  Copy{Lines(from), to.data<char>()}.run();
+}
 
 class Recording {
  public:
@@ -72,6 +82,8 @@ class Recording {
     if (stream_.device == mx::Device::cpu) fuse_steps();
     can_start_ = !is_short_ && can_be_started();
     find_ends();
+    asks_sizes_ = std::ranges::any_of(
+        steps_, [](const Recorded& step) { return is(*step.primitive, "Contiguous"); });
     places_.clear();
     seen_.clear();
     same_.clear();
@@ -79,10 +91,7 @@ class Recording {
 
   /* Whether it was recorded for such arrays, and for the stream that is the default now. */
   bool fits(const std::vector<mx::array>& inputs) const {
-    if (inputs.size() != shapes_.size()) return false;
-    for (size_t i = 0; i < inputs.size(); i++)
-      if (inputs[i].shape() != shapes_[i] || inputs[i].dtype() != dtypes_[i]) return false;
-    return stream_ == mx::default_stream(mx::default_device());
+    return has_types(inputs) && stream_ == mx::default_stream(mx::default_device());
   }
 
   std::vector<mx::array> replay(const std::vector<mx::array>& inputs) const {
@@ -101,12 +110,14 @@ class Recording {
     return results(arrays);
   }
 
-  /* Whether `compute` takes these arrays. */
+  /* Whether `compute` takes these arrays. The caller's thread computes short ones, whatever the
+   * default stream is. */
   bool computes(const std::vector<mx::array>& inputs) const {
     const auto is_there = [](const mx::array& array) {
       return array.is_available() && is_sound(array);
     };
-    return (is_short_ || can_start_) && fits(inputs) && std::ranges::all_of(inputs, is_there) &&
+    const bool is_known = is_short_ ? has_types(inputs) : can_start_ && fits(inputs);
+    return is_known && std::ranges::all_of(inputs, is_there) &&
            std::ranges::all_of(kept_, [&](const auto& kept) { return is_there(kept.second); });
   }
 
@@ -117,6 +128,41 @@ class Recording {
     return is_short_ ? compute_here(arrays) : compute_there(std::move(arrays));
   }
 
+  /* An input whose elements are lent: they stay where they are until the results are made, or are
+   * copied. Nothing if neither is possible. */
+  std::optional<mx::array> lent(size_t input, char* elements) const {
+    mx::array array(shapes_.at(input), dtypes_[input], nullptr, std::vector<mx::array>{});
+    if (array.nbytes() > MOST_COPIED) {
+      if (asks_sizes_ || front() == 0) return std::nullopt;
+      const mx::allocator::Buffer begin(elements - front());
+      return mx::array(mx::allocator::Data(begin, [](mx::allocator::Buffer) {}), array.shape(),
+                       array.dtype());
+    }
+    array.set_data(mx::allocator::malloc(array.nbytes()));
+    array.set_status(mx::array::Status::available);
+    std::memcpy(array.data<char>(), elements, array.nbytes());
+    return array;
+  }
+
+  /* The same with row-major results, by the caller's thread. `lent`: inputs whose memory is not
+   * written, and is no result's. */
+  std::vector<mx::array> launch(std::vector<mx::array> inputs,
+                                const std::vector<mx::array>& lent) const {
+    std::vector<mx::array> results = compute(std::move(inputs));
+    for (mx::array& result : results) {
+      const bool is_lent = std::ranges::any_of(lent, [&](const mx::array& one) {
+        return one.data_shared_ptr() == result.data_shared_ptr();
+      });
+      if (result.flags().row_contiguous && !is_lent) continue;
+      mx::array copy(result.shape(), result.dtype(), nullptr, std::vector<mx::array>{});
+      copy_elements(result, copy);
+      copy.set_status(mx::array::Status::available);
+      result = std::move(copy);
+    }
+    return results;
+  }
+
+  size_t inputs() const { return shapes_.size(); }
   size_t steps() const { return steps_.size(); }
 
   /* Whether the caller's thread computes all steps. */
@@ -124,6 +170,13 @@ class Recording {
 
  private:
   using Places = UnderWay::Places;
+
+  bool has_types(const std::vector<mx::array>& inputs) const {
+    if (inputs.size() != shapes_.size()) return false;
+    for (size_t i = 0; i < inputs.size(); i++)
+      if (inputs[i].shape() != shapes_[i] || inputs[i].dtype() != dtypes_[i]) return false;
+    return true;
+  }
 
   std::vector<mx::array> compute_here(Places& arrays) const {
     const Here here;
@@ -135,8 +188,7 @@ class Recording {
       const mx::Stream stream = step.primitive->stream();
       const Cleared cleared{mx::cpu::get_command_encoder(stream)};
       if (copies(*step.primitive, read)) {
-        made[0].set_data(mx::allocator::malloc(made[0].nbytes()));
-        Copy{Lines(read[0]), made[0].data<char>()}.run();
+        copy_elements(read[0], made[0]);
       } else {
         step.primitive->eval_cpu(read, made);
       }
@@ -429,8 +481,9 @@ class Recording {
   std::vector<std::pair<uint32_t, mx::array>> kept_;
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
-  bool is_short_ = false;  /* the caller may compute it */
-  bool can_start_ = false; /* or start all of it on the stream */
+  bool is_short_ = false;   /* the caller may compute it */
+  bool asks_sizes_ = false; /* mlx reads the sizes of buffers, which lie before the elements */
+  bool can_start_ = false;  /* or start all of it on the stream */
   /* Of each step's inputs, which nothing reads afterwards. */
   std::vector<std::vector<bool>> ends_;
   /* While it is being recorded. */
@@ -438,6 +491,27 @@ class Recording {
   std::vector<mx::array> seen_;
   std::vector<mx::array> same_; /* those whose place is their input's */
 };
+
+/* The results of arrays and of elements at addresses; nothing if one is neither. */
+std::optional<std::vector<mx::array>> launch(const Recording& recording, const nb::list& given) {
+  if (!recording.is_short() || given.size() != recording.inputs()) return std::nullopt;
+  std::vector<mx::array> inputs, lent;
+  for (size_t i = 0; i < given.size(); i++) {
+    const nb::handle one = given[i];
+    if (nb::isinstance<mx::array>(one)) {
+      inputs.push_back(nb::cast<mx::array>(one));
+      continue;
+    }
+    if (!PyLong_CheckExact(one.ptr())) return std::nullopt;
+    auto input = recording.lent(i, reinterpret_cast<char*>(nb::cast<uintptr_t>(one)));
+    if (!input) return std::nullopt;
+    inputs.push_back(*input);
+    lent.push_back(std::move(*input)); /* so that nothing computes in place there */
+  }
+  if (!recording.computes(inputs)) return std::nullopt;
+  const nb::gil_scoped_release release;
+  return recording.launch(std::move(inputs), lent);
+}
 
 }  // namespace
 
@@ -480,6 +554,17 @@ Returns:
 
 Raises:
     RuntimeError, ValueError, MemoryError: an operation failed; nothing of it is under way then.)")
+      .def("launch", launch, "inputs"_a,
+           R"(The function's results, row-major, computed by the caller's thread.
+
+Args:
+    inputs: each an array, or the address of its elements, row-major, which are read only.
+
+Returns:
+    None if it cannot compute them, as ``compute``.
+
+Raises:
+    RuntimeError, ValueError, MemoryError: an operation failed.)")
       .def("steps", &Recording::steps, "How many operations it has.")
       .def("is_short", &Recording::is_short, "Whether the caller's thread computes all of them.");
 }
