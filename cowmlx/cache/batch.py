@@ -64,15 +64,23 @@ class Batch:
         mx.async_eval([layer.state for layer in layers])  # or they keep all rows alive
         return layers
 
-    def leave(self, row: Row) -> None:
-        """Give up a row; the last one takes its place."""
+    def give_up(self, row: Row) -> list[Any]:
+        """Return a row's layers as those of a sequence; the last row takes its place.
+
+        The layers keep all rows alive until they are computed.
+        """
         last = self.rows.all[-1]
         with mx.stream(self._stream):
-            if last is not row:
-                for form in self.layers:
-                    form.move(last, row.index)
+            pulled = [form.pulled(row, last) for form in self.layers]
+            for _, settle in pulled:
+                settle()
             self.rows.remove(row)
             self._shrink()
+        return [layer for layer, _ in pulled]
+
+    def leave(self, row: Row) -> None:
+        """Drop a row; the last one takes its place."""
+        self.give_up(row)
 
     def _shrink(self) -> None:
         for form in self.layers:
@@ -163,6 +171,7 @@ class Rows:
     Arrays are made once per step, when used: fused layers read the rows themselves.
 
     Attributes:
+        expected: rows that there will soon be; 0: no more than there are.
         width: tokens of every row in the step under way. Padding behind a row's count is written,
             too, and overwritten by its next step.
         shifts: those of all rows; None: all are 0.
@@ -171,6 +180,7 @@ class Rows:
     def __init__(self) -> None:
         self.all: list[Any] = []
         self.shifts: list[int] | None = None
+        self.expected = 0
         self.width = 1
         self.changed()
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 
 import mlx.core as mx
 
+from cowmlx.accelerate import kernels
 from cowmlx.errors import Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cowmlx.cache.batch import Row, Rows
@@ -79,8 +82,7 @@ class KVRows:
             empty: buffers without rows, if there are none yet.
         """
         end = min(self.rows.longest + self.rows.width, self._columns)
-        buffers = self.buffers or empty
-        return [self._grown(buffer, len(self.rows.all), end) for buffer in buffers]
+        return self._grown(self.buffers or empty, len(self.rows.all), end)
 
     # Coming and going.
 
@@ -94,10 +96,7 @@ class KVRows:
             self._clear(row)
             return
         parts = self._parts_of(layer)
-        buffers = self.buffers or [_empty(part) for part in parts]
-        self.buffers = [
-            self._placed(buffer, row, part) for buffer, part in zip(buffers, parts, strict=True)
-        ]
+        self.buffers = self._placed(self.buffers or [_empty(part) for part in parts], row, parts)
 
     def move(self, source: Row, target: int) -> None:
         """Copy a row over another."""
@@ -108,18 +107,34 @@ class KVRows:
         """Give memory back once a quarter of the rows is in use, or none."""
         if not self.buffers or 4 * count > self.buffers[0].shape[0]:
             return
-        self.buffers = (
-            [mx.contiguous(buffer[: 2 * count]) for buffer in self.buffers] if count else []
-        )
+        if not count:
+            self.buffers = []
+        elif kernels.usable():
+            columns = self.buffers[0].shape[2]
+            self.buffers = self._sized(self.buffers, 2 * count, columns)
+        else:
+            self.buffers = [mx.contiguous(buffer[: 2 * count]) for buffer in self.buffers]
 
     def take(self, row: Row) -> Any:
         """Return a copy of a row as the layer cache of a sequence."""
         held = min(row.length, self._columns)
-        layer = self._layer_of(
-            [mx.contiguous(buffer[row.index : row.index + 1, :, :held]) for buffer in self.buffers]
+        return self._layer_with(
+            row,
+            [mx.contiguous(buffer[row.index : row.index + 1, :, :held]) for buffer in self.buffers],
         )
-        layer.offset = row.length
-        return layer
+
+    def pulled(self, row: Row, last: Row) -> tuple[Any, Callable[[], object]]:
+        """Return a row's layer, and what gives its place to the last row."""
+        if not (self.buffers and kernels.usable()):
+
+            def settle() -> None:
+                if last is not row:
+                    self.move(last, row.index)
+
+            return self.take(row), settle
+        held, kept = (min(each.length, self._columns) for each in (row, last))
+        buffers, parts = kernels.module().take_row(self.buffers, row.index, held, last.index, kept)
+        return self._layer_with(row, parts), partial(setattr, self, "buffers", buffers)
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens could be dropped again: always, of this kind."""
@@ -141,6 +156,12 @@ class KVRows:
         """Return the used part of a sequence's layer for each buffer, (1, H, S, D)."""
         return [array[:, :, : layer.offset] for array in (layer.keys, layer.values)]
 
+    def _layer_with(self, row: Row, parts: list[mx.array]) -> Any:
+        """Return a row's layer with its parts."""
+        layer = self._layer_of(parts)
+        layer.offset = row.length
+        return layer
+
     def _layer_of(self, parts: list[mx.array]) -> Any:
         """Return a sequence's layer with these parts."""
         layer = self._kind()
@@ -158,14 +179,13 @@ class KVRows:
         """Write (B, H, S, D) into every buffer, and return the attended part of each."""
         end = min(self.rows.longest + new[0].shape[2], self._columns)
         buffers = self.buffers or [_empty(array) for array in new]
-        self.buffers = [
-            self._written(buffer, array, end) for buffer, array in zip(buffers, new, strict=True)
-        ]
+        self.buffers = self._grown(buffers, len(self.rows.all), end)
+        for buffer, array in zip(self.buffers, new, strict=True):
+            self._put_tokens(buffer, array)
         return [buffer[: len(self.rows.all), :, :end] for buffer in self.buffers]
 
-    def _written(self, buffer: mx.array, new: mx.array, end: int) -> mx.array:
+    def _put_tokens(self, buffer: mx.array, new: mx.array) -> None:
         rows, count = self.rows, new.shape[2]
-        buffer = self._grown(buffer, len(rows.all), end)
         if rows.level:
             at = rows.longest % self._columns
             buffer[: len(rows.all), :, at : at + count] = new
@@ -174,7 +194,6 @@ class KVRows:
         else:
             columns = rows.positions[:, None] + mx.arange(count)
             buffer[rows.indices[:, None], :, columns] = new.swapaxes(1, 2)
-        return buffer
 
     def _clear(self, row: Row) -> None:
         """Clear a row of another one's numbers: a mask hides all but NaN."""
@@ -182,25 +201,58 @@ class KVRows:
             if row.index < buffer.shape[0]:
                 buffer[row.index : row.index + 1] = mx.zeros((), buffer.dtype)
 
-    def _placed(self, buffer: mx.array, row: Row, new: mx.array) -> mx.array:
-        """Write (1, H, S, D) into the first columns of a row, and zeros into the others."""
-        _, heads, length, width = new.shape
-        if buffer.shape[1] != heads or buffer.shape[3] != width or buffer.dtype != new.dtype:
-            raise Unsupported("its keys and values have another shape than the batch's")
-        buffer = self._grown(buffer, row.index + 1, length + 1)
-        rest = buffer.shape[2] - length
-        buffer[row.index : row.index + 1] = mx.pad(new, [(0, 0), (0, 0), (0, rest), (0, 0)])
-        return buffer
+    def _placed(self, buffers: list[mx.array], row: Row, parts: list[mx.array]) -> list[mx.array]:
+        """Write (1, H, S, D) into the first columns of a row, and zeros into the others.
 
-    def _grown(self, buffer: mx.array, rows: int, columns: int) -> mx.array:
-        """Return a buffer with room for so many rows (doubled) and columns (in blocks)."""
+        Raises:
+            Unsupported: the parts have other shapes or types than the buffers' rows.
+        """
+        for buffer, new in zip(buffers, parts, strict=True):
+            _, heads, _, width = new.shape
+            if buffer.shape[1] != heads or buffer.shape[3] != width or buffer.dtype != new.dtype:
+                raise Unsupported("its keys and values have another shape than the batch's")
+        length = parts[0].shape[2]
+        if kernels.usable():
+            rows, columns = self._size(buffers[0], row.index + 1, length + 1)
+            used = min(self._held, buffers[0].shape[2])
+            placed: list[mx.array] = kernels.module().put_row(
+                buffers, parts, row.index, rows, columns, used
+            )
+            return placed
+        grown = self._grown(buffers, row.index + 1, length + 1)
+        for buffer, new in zip(grown, parts, strict=True):
+            rest = buffer.shape[2] - length
+            buffer[row.index : row.index + 1] = mx.pad(new, [(0, 0), (0, 0), (0, rest), (0, 0)])
+        return grown
+
+    def _grown(self, buffers: list[mx.array], rows: int, columns: int) -> list[mx.array]:
+        """Return the buffers with room for so many rows (doubled) and columns (in blocks)."""
+        have_rows, _, have_columns, _ = buffers[0].shape
+        rows, columns = self._size(buffers[0], rows, columns)
+        if (rows, columns) == (have_rows, have_columns):
+            return list(buffers)
+        if kernels.usable():
+            return self._sized(buffers, rows, columns)
+        more = [(0, rows - have_rows), (0, 0), (0, columns - have_columns), (0, 0)]
+        return [mx.pad(buffer, more) for buffer in buffers]
+
+    def _sized(self, buffers: list[mx.array], rows: int, columns: int) -> list[mx.array]:
+        """Return the buffers with so many rows and columns."""
+        used = min(self._held, buffers[0].shape[2])
+        sized: list[mx.array] = kernels.module().put_row(buffers, [], -1, rows, columns, used)
+        return sized
+
+    def _size(self, buffer: mx.array, rows: int, columns: int) -> tuple[int, int]:
+        """Return the rows and columns of a buffer that has room for so many."""
         have_rows, _, have_columns, _ = buffer.shape
-        more_rows = max(rows, 2 * have_rows, 2) - have_rows if rows > have_rows else 0
-        wanted = min(-(-columns // BLOCK) * BLOCK, self._columns)
-        more_columns = max(0, wanted - have_columns)
-        if not more_rows and not more_columns:
-            return buffer
-        return mx.pad(buffer, [(0, more_rows), (0, 0), (0, more_columns), (0, 0)])
+        if rows > have_rows:
+            have_rows = max(rows, self.rows.expected, 2 * have_rows, 2)
+        return have_rows, max(have_columns, min(-(-columns // BLOCK) * BLOCK, self._columns))
+
+    @property
+    def _held(self) -> int:
+        """Columns of the rows that hold tokens."""
+        return min(self.rows.longest, self._columns)
 
 
 def _empty(part: mx.array) -> mx.array:
@@ -297,9 +349,8 @@ class RotatingRows(KVRows):
             raise Unsupported("its sliding window has another size than the batch's")
         super().put(row, layer)
 
-    def take(self, row: Row) -> Any:
-        """Return a copy of a row as the layer cache of a sequence."""
-        layer = super().take(row)
+    def _layer_with(self, row: Row, parts: list[mx.array]) -> Any:
+        layer = super()._layer_with(row, parts)
         layer._idx = row.length % self.max_size or min(row.length, self.max_size)
         return layer
 

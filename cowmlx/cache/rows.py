@@ -10,6 +10,7 @@ from cowmlx.errors import Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cowmlx.cache.batch import Row, Rows
@@ -81,6 +82,15 @@ class ArrayRows:
         ]
         return layer
 
+    def pulled(self, row: Row, last: Row) -> tuple[Any, Callable[[], object]]:
+        """Return a row's layer, and what gives its place to the last row."""
+
+        def settle() -> None:
+            if last is not row:
+                self.move(last, row.index)
+
+        return self.take(row), settle
+
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens could be dropped again: a state forgets none."""
         return not more
@@ -124,6 +134,11 @@ class ListRows:
     def take(self, row: Row) -> Any:
         """Return a copy of a row as the layer cache of a sequence."""
         return self._kind(*(part.take(row) for part in self.caches))
+
+    def pulled(self, row: Row, last: Row) -> tuple[Any, Callable[[], object]]:
+        """Return a row's layer, and what gives its place to the last row."""
+        pulled = [part.pulled(row, last) for part in self.caches]
+        return self._kind(*(layer for layer, _ in pulled)), lambda: [end() for _, end in pulled]
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens could be dropped again."""

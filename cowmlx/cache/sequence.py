@@ -144,8 +144,9 @@ class Sequence:
             behind, self._behind = self._behind, []
             self._pass(mx.array(behind, mx.int32), self._own, len(behind))
         if self.batch is not None and self.row is not None:
-            self._own = self.batch.take(self.row)
-            self._give_up_row()
+            self._own = self.batch.give_up(self.row)
+            self.batch = self.row = None
+            mx.async_eval([layer.state for layer in self._own])
         return self._own
 
     def _give_up_row(self) -> None:

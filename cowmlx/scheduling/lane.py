@@ -178,7 +178,7 @@ class Lane:
         with mx.stream(self.stream):
             if why_not(self.model, self.kv) is not None:
                 return []
-            stepped = [other for other in (context, *others) if self._join(other)]
+            stepped = self._join_all([context, *others])
             if context not in stepped:
                 return []
             self._step(stepped)
@@ -234,7 +234,7 @@ class Lane:
         with mx.stream(self.stream):
             if why_not(self.model, self.kv) or why_no_prompts(self.model, self.kv):
                 return []
-            together = [other for other in chosen if self._join(other)]
+            together = self._join_all(chosen)
             if context not in together:
                 return []
             self._process(together)
@@ -294,15 +294,29 @@ class Lane:
         """
         self._samples.follow([(context, None) for context in contexts], rows, logits)
 
+    def _join_all(self, contexts: list[Context]) -> list[Context]:
+        """Give contexts rows, with room made once for all; returns those that have one."""
+        missing = [context for context in contexts if context.sequence.row is None]
+        if len(missing) < 2:
+            return [context for context in contexts if self._join(context)]
+        rows = self._open_batch(missing[0]).rows
+        longest = max(len(context.sequence.tokens) for context in missing)
+        if self._fit(len(rows.all) + len(missing), longest):
+            rows.expected = len(rows.all) + len(missing)
+        try:
+            return [context for context in contexts if self._join(context)]
+        finally:
+            rows.expected = 0
+
     def _join(self, context: Context) -> bool:
         """Give a context a row, if it has none; false if it does not fit."""
         if context.sequence.row is not None:
             return True
-        if self._batch is None or not self._batch.rows.all:
-            self._batch = self._new_batch(context)
-        if not self._batch.rows.has_place(len(context.sequence.tokens)):
+        rows, length = self._open_batch(context).rows, len(context.sequence.tokens)
+        if not rows.has_place(length):
             return False
-        if not self._has_memory_for(context):
+        count = len(rows.all) + 1
+        if count > rows.expected and not self._has_memory_for(count, length):
             return False
         try:
             context.sequence.join(self._batch)
@@ -313,22 +327,34 @@ class Lane:
             context.alone = f"its cache does not take batches: {type(error).__name__}"
         return context.alone is None
 
-    def _has_memory_for(self, context: Context) -> bool:
-        """Whether the batch can be copied with one more row: all have the longest's columns."""
-        if self.model.split is not None:  # its ranks have the caches
-            return True
+    def _has_memory_for(self, count: int, length: int) -> bool:
+        """Whether another row has room; where it has none, that is not asked again for a while."""
         now = perf_counter()
         if now < self._full_until:
             return False
-        rows = self._batch.rows
-        footprint = footprint_of(self.model, self.kv)
-        if footprint is None:
-            return True
-        longest = max(rows.longest, len(context.sequence.tokens)) + 1
-        if self._has_room((len(rows.all) + 1) * footprint.cache(longest)):
+        if self._fit(count, length):
             return True
         self._full_until = now + RETRY
         return False
+
+    def _fit(self, count: int, length: int) -> bool:
+        """Whether the batch can be copied with so many rows: all have the longest's columns.
+
+        Args:
+            count: of the rows.
+            length: tokens that the longest of those which join holds.
+        """
+        footprint = footprint_of(self.model, self.kv)
+        if self.model.split is not None or footprint is None:  # ranks have their own caches
+            return True
+        longest = max(self._batch.rows.longest, length) + 1
+        return self._has_room(count * footprint.cache(longest))
+
+    def _open_batch(self, context: Context) -> Any:
+        """Return the batch, a new one for contexts of one's kind if it has no rows."""
+        if self._batch is None or not self._batch.rows.all:
+            self._batch = self._new_batch(context)
+        return self._batch
 
     def _new_batch(self, context: Context) -> Any:
         """Return an empty batch for contexts of one's kind."""

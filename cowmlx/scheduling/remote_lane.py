@@ -71,6 +71,12 @@ class RemoteBatch:
         self._note("take", row, id=layer.id)
         return [layer]
 
+    def give_up(self, row: RemoteRow) -> list[RemoteLayer]:
+        """Return a row's layers as those of a sequence, without the row."""
+        layers = self.take(row)
+        self.leave(row)
+        return layers
+
     def leave(self, row: RemoteRow) -> None:
         """Give up a row; the last one takes its place."""
         self._note("leave", row)

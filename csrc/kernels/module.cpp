@@ -67,6 +67,7 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_adopt(module);
   cowmlx::bind_allocator(module);
   cowmlx::bind_attention(module);
+  cowmlx::bind_cache_rows(module);
   cowmlx::bind_convolution(module);
   cowmlx::bind_encoder(module);
   cowmlx::bind_evaluation(module);

@@ -158,9 +158,14 @@ void Takeover::buffer(size_t in, size_t out) {
     memory_.push_back(std::move(memory));
     return;
   }
+  make(out);
+  if (to.size() > 0) copies_.push_back({Lines(from), to.data<char>()});
+}
+
+void Takeover::make(size_t out) {
+  mx::array& to = outputs_[out];
   memory_.push_back(owners().add(mx::allocator::malloc(to.nbytes())));
   to.set_data(part_of(memory_.back()));
-  if (to.size() > 0) copies_.push_back({Lines(from), to.data<char>()});
 }
 
 Activations::Activations(const mx::array& array)

@@ -97,6 +97,9 @@ class Takeover {
    * and a copy to make. */
   void buffer(size_t in, size_t out);
 
+  /* Let output `out` have a new buffer. */
+  void make(size_t out);
+
   /* What is to be copied before the buffers are written to. */
   std::vector<Copy> copies() { return std::move(copies_); }
 

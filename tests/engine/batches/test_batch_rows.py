@@ -18,6 +18,7 @@ from driver import (
     SLIDING,
     prompt,
 )
+from mlx.utils import tree_flatten
 from support import in_process, tiny_models
 
 from cowmlx.accelerate import kernels
@@ -75,9 +76,15 @@ class Member:
         self.layers = None
 
     def leave(self, batch):
-        self.layers = batch.take(self.row)
-        batch.leave(self.row)
+        kept = batch.take(self.row)
+        self.layers = batch.give_up(self.row)
         self.row = None
+        for own, copied in zip(self.layers, kept, strict=True):
+            pairs = zip(tree_flatten(own.state), tree_flatten(copied.state), strict=True)
+            for (_, one), (_, other) in pairs:
+                assert one is other or mx.array_equal(
+                    mx.array(one), mx.array(other), equal_nan=True
+                )
 
     def check(self, logits, token):
         """Compare logits (V,) behind a token with those alone."""
