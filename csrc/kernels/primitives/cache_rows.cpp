@@ -7,6 +7,8 @@
 namespace cowmlx {
 namespace {
 
+constexpr int64_t LARGE = 1 << 19; /* bytes from which on more than one thread writes them */
+
 /* What becomes of buffers (R, H, C, D) of any types, which share R and C. */
 struct Change {
   int rows, columns; /* of the results; more are zeros */
@@ -56,15 +58,18 @@ struct Buffer {
   }
 
   void run(const Change& change) const {
-    if (taken != nullptr)
-      parallel(heads, [&](int head) {
-        std::memcpy(taken + int64_t{head} * change.taken * from.bytes(),
-                    to + line(change.row, head, change.columns) * from.bytes(),
-                    static_cast<size_t>(change.taken * from.bytes()));
-      });
+    for (int head = 0; taken != nullptr && head < heads; head++)
+      std::memcpy(taken + int64_t{head} * change.taken * from.bytes(),
+                  to + line(change.row, head, change.columns) * from.bytes(),
+                  static_cast<size_t>(change.taken * from.bytes()));
     const bool writes = part || change.source >= 0;
-    const int first = is_new ? 0 : change.row, count = is_new ? change.rows : writes;
-    parallel(count * heads, [&](int task) { write(change, first + task / heads, task % heads); });
+    const int first = is_new ? 0 : change.row;
+    const int tasks = (is_new ? change.rows : static_cast<int>(writes)) * heads;
+    const auto task = [&](int at) { write(change, first + at / heads, at % heads); };
+    if (int64_t{tasks} * change.columns * from.bytes() >= LARGE)
+      parallel(tasks, task);
+    else
+      for (int at = 0; at < tasks; at++) task(at);
   }
 };
 
