@@ -141,6 +141,8 @@ class Engine:
         if self.runtime.prompt_cache is not None:
             self.runtime.prompt_cache.finish()
         self.free_all(Canceled("the runtime was stopped", reason="runtime_stopped"))
+        if "operations" in vars(self):
+            self.operations.stop()
         self.arrays.stop()
         self.runtime.stop()
 

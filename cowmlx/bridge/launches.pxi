@@ -92,8 +92,10 @@ cdef class Launch:
                 found[i] = <object> parts.object
             elif values != NULL and values[i].array == 0 and parts.bytes > 0:
                 found[i] = <size_t> parts.data  # which its caller holds meanwhile
-            else:
+            elif parts.bytes <= engine.arrays.MOST_AT_ONCE:
                 found[i] = value_of(arrays[i])
+            else:
+                return None
         for i in range(<size_t> len(given)):
             if type(given[i]) is int:
                 given[i] = found[given[i]]
@@ -113,7 +115,7 @@ cdef class Launch:
 
 
 cdef object value_of(cow_array* array):
-    """Let the engine have the memory of an array that stays its caller's."""
+    """Let the engine have the memory, which takes no turns, of an array that stays its caller's."""
     cdef HeldArray held = HeldArray.adopt(array, 0)
     try:
         return engine.arrays.value_of(held)

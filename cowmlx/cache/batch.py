@@ -69,18 +69,22 @@ class Batch:
 
         The layers keep all rows alive until they are computed.
         """
+        return self._removed(row, keeps=True)
+
+    def leave(self, row: Row) -> None:
+        """Drop a row, unless it was given up; the last one takes its place."""
+        if row in self.rows.all:
+            self._removed(row, keeps=False)
+
+    def _removed(self, row: Row, *, keeps: bool) -> list[Any]:
         last = self.rows.all[-1]
         with mx.stream(self._stream):
-            pulled = [form.pulled(row, last) for form in self.layers]
+            pulled = [form.pulled(row, last, keeps) for form in self.layers]
             for _, settle in pulled:
                 settle()
             self.rows.remove(row)
             self._shrink()
         return [layer for layer, _ in pulled]
-
-    def leave(self, row: Row) -> None:
-        """Drop a row; the last one takes its place."""
-        self.give_up(row)
 
     def _shrink(self) -> None:
         for form in self.layers:

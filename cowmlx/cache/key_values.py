@@ -123,18 +123,28 @@ class KVRows:
             [mx.contiguous(buffer[row.index : row.index + 1, :, :held]) for buffer in self.buffers],
         )
 
-    def pulled(self, row: Row, last: Row) -> tuple[Any, Callable[[], object]]:
-        """Return a row's layer, and what gives its place to the last row."""
-        if not (self.buffers and kernels.usable()):
+    def pulled(self, row: Row, last: Row, keeps: bool) -> tuple[Any, Callable[[], object]]:
+        """Return a row's layer, and what gives its place to the last row.
 
-            def settle() -> None:
-                if last is not row:
-                    self.move(last, row.index)
-
-            return self.take(row), settle
+        Args:
+            row: that leaves.
+            last: the last one.
+            keeps: whether the layer is wanted; else it is None.
+        """
+        if not self.buffers:
+            return self._layer_with(row, []) if keeps else None, _nothing
+        if max(row.index, last.index) >= self.buffers[0].shape[0]:  # it holds no tokens
+            self.buffers = self._grown(self.buffers, len(self.rows.all), 0)
+        if not kernels.usable():
+            layer = self.take(row) if keeps else None
+            return layer, _nothing if last is row else partial(self.move, last, row.index)
+        if last is row and not keeps:
+            return None, _nothing
         held, kept = (min(each.length, self._columns) for each in (row, last))
-        buffers, parts = kernels.module().take_row(self.buffers, row.index, held, last.index, kept)
-        return self._layer_with(row, parts), partial(setattr, self, "buffers", buffers)
+        taken = held if keeps else -1
+        buffers, parts = kernels.module().take_row(self.buffers, row.index, taken, last.index, kept)
+        layer = self._layer_with(row, parts) if keeps else None
+        return layer, partial(setattr, self, "buffers", buffers)
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens could be dropped again: always, of this kind."""
@@ -157,16 +167,20 @@ class KVRows:
         return [array[:, :, : layer.offset] for array in (layer.keys, layer.values)]
 
     def _layer_with(self, row: Row, parts: list[mx.array]) -> Any:
-        """Return a row's layer with its parts."""
-        layer = self._layer_of(parts)
+        """Return a row's layer with its parts; none: it holds no tokens."""
+        layer = self._layer_of(parts) if parts else self._new_layer()
         layer.offset = row.length
         return layer
 
     def _layer_of(self, parts: list[mx.array]) -> Any:
         """Return a sequence's layer with these parts."""
-        layer = self._kind()
+        layer = self._new_layer()
         layer.keys, layer.values = parts
         return layer
+
+    def _new_layer(self) -> Any:
+        """Return a sequence's layer without tokens."""
+        return self._kind()
 
     @property
     def _columns(self) -> int:
@@ -255,6 +269,10 @@ class KVRows:
         return min(self.rows.longest, self._columns)
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def _empty(part: mx.array) -> mx.array:
     """Return a buffer for arrays like (1, H, S, D), without rows and columns."""
     _, heads, _, width = part.shape
@@ -298,9 +316,6 @@ class PackedRows(KVRows, ABC):
 
     @abstractmethod
     def _packing_of(self, layer: Any) -> tuple[int, int]: ...
-
-    @abstractmethod
-    def _new_layer(self) -> Any: ...
 
 
 class QuantizedRows(PackedRows):
@@ -361,10 +376,8 @@ class RotatingRows(KVRows):
     def _parts_of(self, layer: Any) -> list[mx.array]:
         return [self._ring(layer, array) for array in (layer.keys, layer.values)]
 
-    def _layer_of(self, parts: list[mx.array]) -> Any:
-        layer = self._kind(self.max_size)
-        layer.keys, layer.values = parts
-        return layer
+    def _new_layer(self) -> Any:
+        return self._kind(self.max_size)
 
     @property
     def _columns(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import mlx.core as mx
 
 from cowmlx.cache.dequantized import DequantizedRows
@@ -63,12 +65,6 @@ class ArrayRows:
                     raise Unsupported("its recurrent state has another shape than the batch's")
                 self.cache[index] = mx.concatenate([old, new])
 
-    def move(self, source: Row, target: int) -> None:
-        """Copy a row over another."""
-        for array in self.cache:
-            if array is not None:
-                array[target : target + 1] = array[source.index : source.index + 1]
-
     def shrink(self, count: int) -> None:
         """Drop the rows behind the first ``count``."""
         self.cache = [None if array is None else array[:count] for array in self.cache]
@@ -82,14 +78,10 @@ class ArrayRows:
         ]
         return layer
 
-    def pulled(self, row: Row, last: Row) -> tuple[Any, Callable[[], object]]:
-        """Return a row's layer, and what gives its place to the last row."""
-
-        def settle() -> None:
-            if last is not row:
-                self.move(last, row.index)
-
-        return self.take(row), settle
+    def pulled(self, row: Row, last: Row, keeps: bool) -> tuple[Any, Callable[[], object]]:
+        """Return a row's layer, if it is wanted, and what gives its place to the last row."""
+        cache = [array if last is row else _moved(array, last, row) for array in self.cache]
+        return self.take(row) if keeps else None, partial(setattr, self, "cache", cache)
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens could be dropped again: a state forgets none."""
@@ -121,11 +113,6 @@ class ListRows:
         for part, own in zip(self.caches, layer.caches, strict=True):
             part.put(row, own)
 
-    def move(self, source: Row, target: int) -> None:
-        """Copy a row over another."""
-        for part in self.caches:
-            part.move(source, target)
-
     def shrink(self, count: int) -> None:
         """Drop the rows behind the first ``count``."""
         for part in self.caches:
@@ -135,10 +122,11 @@ class ListRows:
         """Return a copy of a row as the layer cache of a sequence."""
         return self._kind(*(part.take(row) for part in self.caches))
 
-    def pulled(self, row: Row, last: Row) -> tuple[Any, Callable[[], object]]:
-        """Return a row's layer, and what gives its place to the last row."""
-        pulled = [part.pulled(row, last) for part in self.caches]
-        return self._kind(*(layer for layer, _ in pulled)), lambda: [end() for _, end in pulled]
+    def pulled(self, row: Row, last: Row, keeps: bool) -> tuple[Any, Callable[[], object]]:
+        """Return a row's layer, if it is wanted, and what gives its place to the last row."""
+        pulled = [part.pulled(row, last, keeps) for part in self.caches]
+        layer = self._kind(*(layer for layer, _ in pulled)) if keeps else None
+        return layer, lambda: [settle() for _, settle in pulled]
 
     def can_take_back(self, row: Row, more: int) -> bool:
         """Whether ``more`` further tokens could be dropped again."""
@@ -153,6 +141,14 @@ class ListRows:
     def arrays(self) -> list[mx.array]:
         """The arrays to evaluate."""
         return [array for part in self.caches for array in part.arrays]
+
+
+def _moved(array: mx.array | None, source: Row, target: Row) -> mx.array | None:
+    """Return a state in which a row is also at the place of another."""
+    if array is None:
+        return None
+    own = array[source.index : source.index + 1]
+    return mx.slice_update(array, own, mx.array([target.index]), axes=[0])
 
 
 _KINDS = {

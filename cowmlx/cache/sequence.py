@@ -144,9 +144,11 @@ class Sequence:
             behind, self._behind = self._behind, []
             self._pass(mx.array(behind, mx.int32), self._own, len(behind))
         if self.batch is not None and self.row is not None:
-            self._own = self.batch.give_up(self.row)
-            self.batch = self.row = None
+            if self.row in self.batch.rows.all:
+                self._own = self.batch.give_up(self.row)
+            # What a failure here says of the batch counts for its other rows, too.
             mx.async_eval([layer.state for layer in self._own])
+            self.batch = self.row = None
         return self._own
 
     def _give_up_row(self) -> None:

@@ -344,15 +344,18 @@ class Lane:
             count: of the rows.
             length: tokens that the longest of those which join holds.
         """
+        if self.model.split is not None:  # its ranks have the caches
+            return True
         footprint = footprint_of(self.model, self.kv)
-        if self.model.split is not None or footprint is None:  # ranks have their own caches
+        if footprint is None:
             return True
         longest = max(self._batch.rows.longest, length) + 1
         return self._has_room(count * footprint.cache(longest))
 
     def _open_batch(self, context: Context) -> Any:
         """Return the batch, a new one for contexts of one's kind if it has no rows."""
-        if self._batch is None or not self._batch.rows.all:
+        rows = None if self._batch is None else self._batch.rows
+        if rows is None or not (rows.all or rows.expected):
             self._batch = self._new_batch(context)
         return self._batch
 

@@ -31,6 +31,8 @@ class Arrays:
         runtime: shared by all services.
     """
 
+    MOST_AT_ONCE = uploads.PART  # bytes of which `value_of` needs no turns
+
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._table = runtime.arrays

@@ -47,6 +47,10 @@ class Operations:
         self._arrays = arrays
         self.launches: dict[tuple[str, str | None], dict[tuple[Any, ...], Launch]] = {}
 
+    def stop(self) -> None:
+        """Repeat nothing: the next start may choose another device."""
+        self.launches.clear()
+
     def operations_info(self) -> str:
         """Return the table of operations as JSON."""
         return _table()
@@ -78,7 +82,7 @@ class Operations:
 
     def _keep_launch(self, key: tuple[str, str | None], known: single.Known, types: Types) -> None:
         """Let the bridge repeat an operation that has been computed at once."""
-        if known.launch is None:
+        if known.launch is None or len(key[0]) + len(key[1] or "") > single.MAX_TEXT:
             return
         order: list[mx.array | int] = [*range(len(types))]
         launch = self._runtime.arrays.launch(

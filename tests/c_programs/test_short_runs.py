@@ -210,6 +210,39 @@ def test_results_have_no_memory_of_the_host(programs, arrays, rows, op):
     programs.free(program)
 
 
+@pytest.mark.parametrize("shape", [[1], [1, 1]])
+@pytest.mark.parametrize("op", ["squeeze", "reshape"])
+def test_a_result_without_axes_is_repeated(programs, arrays, op, shape):
+    attributes = {"shape": []} if op == "reshape" else {}
+    nodes = [node("y", op, "x", **attributes), node("z", "add", "y", "y")]
+    program = programs.create(graph([value("x", shape)], nodes, ["y", "z"]))
+    for number in range(4):
+        x = np.full(shape, number, np.float32)
+        found = programs.run(program, [x], 2)
+        x[:] = -1
+        assert [arrays.read(handle).item() for handle in found] == [number, 2 * number]
+        for handle in found:
+            arrays.free(handle)
+    programs.free(program)
+
+
+@pytest.mark.parametrize("count", [1_000, 2_000_000])
+def test_memory_that_others_share_is_read_by_a_repeated_run(programs, arrays, count):
+    """The engine copies it, in turns if it is long."""
+    program = programs.create(graph([value("x", [count])], [node("y", "negative", "x")], ["y"]))
+    x = np.arange(count, dtype=np.float32)
+    for shared in (False, False, True, True, False):
+        handle = arrays.create(x)
+        exported = arrays.to_dlpack(handle) if shared else 0
+        (result,) = programs.run(program, [handle], 1)
+        assert arrays.read(result).tobytes() == (-x).tobytes()
+        if shared:
+            arrays.free(arrays.from_dlpack(exported))
+        for each in (handle, result):
+            arrays.free(each)
+    programs.free(program)
+
+
 def test_bound_arrays_and_many_types_are_repeated(programs, arrays):
     program = programs.create(short(MLP))
     host = given()

@@ -191,7 +191,7 @@ Raises:
       [](const Arrays& buffers, int row, int taken, int last, int used) {
         if (buffers.empty() || buffers[0].ndim() != 4) refuse("there are no buffers (R, H, C, D)");
         const int rows = buffers[0].shape(0), columns = buffers[0].shape(2);
-        if (row < 0 || taken < 0) refuse("there is no such row");
+        if (row < 0 || taken < -1) refuse("there is no such row");
         Arrays made =
             changed(buffers, {}, {rows, columns, used, row, last == row ? -1 : last, taken});
         const auto middle = made.begin() + static_cast<int64_t>(buffers.size());
@@ -203,12 +203,12 @@ Raises:
 Args:
     buffers: of any types, with the same R and C.
     row: that leaves.
-    taken: its columns.
+    taken: its columns; -1: it is not wanted.
     last: the row that is copied to its place, and zeros behind that; the row itself: none is.
     used: columns of the last row.
 
 Returns:
-    The buffers, and parts (1, H, taken, D).
+    The buffers, and parts (1, H, taken, D), or none.
 
 Raises:
     ValueError: there are no such rows or columns.)");

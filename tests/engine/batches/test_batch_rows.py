@@ -136,6 +136,45 @@ def test_rows_that_come_go_and_pause_are_what_they_are_alone(model, kind, bits):
     assert batch.arrays == [] or all(array.size == 0 for array in batch.arrays)
 
 
+@pytest.mark.parametrize(("kind", "bits"), [(KV, 0), (SLIDING, 0), (QUANTIZED, 8)])
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_rows_without_tokens_leave_too(model, kind, bits, first):
+    """Those that fail before their first tokens, in whatever order they have joined."""
+    own = model(kind)
+    new = kv_of(own, bits).maker(own)
+    batch = batch_of(own, bits)
+    rows = [batch.join(new(), 0) for _ in range(3)]
+    for layer in batch.give_up(rows[1]):
+        for _, array in tree_flatten(layer.state):
+            assert array is None or not isinstance(array, mx.array) or array.size == 0
+    batch.leave(rows[1])
+    assert batch.rows.all == [rows[0], rows[2]]
+    batch.leave(rows[0])
+    batch.leave(rows[2])
+    assert not batch.rows.all
+    members = [Member(own, prompt(20, seed), bits) for seed in range(2)]
+    for place in range(3):
+        if place == first:
+            empty = batch.join(new(), 0)
+        if place < 2:
+            members[place].join(batch)
+    batch.leave(empty)
+    step_together(batch, members, [11, 12])
+    members[0].leave(batch)
+    step_together(batch, members[1:], [13])
+    members[1].leave(batch)
+    for member in members:
+        member.check(step(own, member.layers, 20), 20)
+
+
+def test_room_is_made_once_for_rows_that_are_expected(model):
+    own = model(KV)
+    batch = batch_of(own, 0)
+    batch.rows.expected = 5
+    Member(own, prompt(20, 1), 0).join(batch)
+    assert {array.shape[0] for array in batch.arrays} == {5}
+
+
 @pytest.mark.parametrize(("kind", "bits"), CACHES)
 def test_a_batch_that_empties_gives_memory_back(model, kind, bits):
     own = model(kind)
