@@ -285,6 +285,21 @@ def test_an_abandoned_row_leaves(engine, model):
     assert first[0] + read(engine, contexts)[0][0] == expected[0]
 
 
+def test_contexts_that_join_together_get_room_at_once(engine, model):
+    """For three rows; one after the other they would get room for four."""
+    expected = alone(engine, model)[:3]
+    contexts = [engine.context_create(model, CONTEXT) for _ in range(3)]
+    for number, context in enumerate(contexts):
+        begin(engine, context, number)
+    together = [engine.contexts.get(context) for context in contexts]
+    for context in together:
+        context.sequence.leave_batch()
+    own = engine.runtime.lanes._of[together[0]]
+    assert own._join_all(together) == together
+    assert {array.shape[0] for array in own._batch.arrays} == {3}
+    assert read(engine, contexts)[0] == expected
+
+
 def test_a_lane_ends_with_its_contexts(engine, model):
     contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
     for number, context in enumerate(contexts):
