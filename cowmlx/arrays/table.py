@@ -150,7 +150,8 @@ if TYPE_CHECKING:
             order: list[mx.array | int],
             inputs: Types,
             outputs: Types,
-            bytes: int,
+            size: int,
+            what: str,
         ) -> Launch:
             """Return what repeats a computation without the engine.
 
@@ -160,7 +161,8 @@ if TYPE_CHECKING:
                 order: what it takes: indices of inputs, and arrays.
                 inputs: dtypes and shapes of the host's.
                 outputs: dtypes and shapes of the results.
-                bytes: of memory that it needs.
+                size: bytes of memory that it needs.
+                what: its name in messages.
             """
 
         def take(self, handle: int) -> Held | None:

@@ -171,8 +171,8 @@ cdef class HostArrays:
         return host.arrays_count()
 
     def hold(self, value, int32_t dtype, tuple shape, bint is_computed):
-        cdef HeldArray held = HeldArray.__new__(HeldArray)
         cdef int64_t sides[COW_MLX_MAX_RANK]
+        cdef HeldArray held = HeldArray.__new__(HeldArray)
         cdef int32_t rank = copy_shape(shape, sides)
         held.array = hold_value(value, dtype, rank, sides, is_computed, &held.parts)
         return held
@@ -213,17 +213,8 @@ cdef class HostArrays:
     def close(self, int64_t handle):
         return host.arrays_close(handle)
 
-    def launch(self, compute, list order, list inputs, list outputs, bytes):
-        cdef Launch launch = Launch.__new__(Launch)
-        launch.inputs = copy_types(inputs)
-        launch.outputs = copy_types(outputs)
-        launch.input_count = len(inputs)
-        launch.output_count = len(outputs)
-        launch.declared = outputs
-        launch.bytes = bytes
-        launch.compute = compute
-        launch.order = order
-        return launch
+    def launch(self, compute, list order, list inputs, list outputs, size, str what):
+        return Launch.make(compute, order, inputs, outputs, size, what)
 
     def take(self, int64_t handle):
         return HeldArray.take(handle)

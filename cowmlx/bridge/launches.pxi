@@ -45,7 +45,22 @@ cdef class Launch:
     cdef list declared  # the outputs as pairs
     cdef object compute
     cdef list order  # what it takes: indices of inputs, and arrays
-    cdef object bytes  # that it needs
+    cdef object size  # bytes of memory that it needs
+    cdef str what  # it is, for messages
+
+    @staticmethod
+    cdef Launch make(compute, list order, list inputs, list outputs, size, str what):
+        cdef Launch launch = Launch.__new__(Launch)
+        launch.inputs = copy_types(inputs)
+        launch.outputs = copy_types(outputs)
+        launch.input_count = len(inputs)
+        launch.output_count = len(outputs)
+        launch.declared = outputs
+        launch.compute = compute
+        launch.order = order
+        launch.size = size
+        launch.what = what
+        return launch
 
     def __dealloc__(self):
         free(self.inputs)
@@ -77,7 +92,7 @@ cdef class Launch:
                 return False
         return True
 
-    cdef list results(self, cow_array** arrays, const cow_mlx_value* values, str what):
+    cdef list results(self, cow_array** arrays, const cow_mlx_value* values):
         """Compute the results of inputs that it takes; None if the engine has to.
 
         ``values`` are the host's, with memory beside arrays; NULL if all are arrays.
@@ -99,7 +114,7 @@ cdef class Launch:
         for i in range(<size_t> len(given)):
             if type(given[i]) is int:
                 given[i] = found[given[i]]
-        engine.arrays.require_room(self.bytes, what)
+        engine.arrays.require_room(self.size, self.what)
         cdef list results = self.compute(given)
         if results is not None:
             for i in range(self.output_count):
@@ -146,7 +161,7 @@ cdef bint repeat_run(const cow_program_run_args* a) except -1:
             break
     else:
         return False
-    results = launch.results(a.inputs.arrays, a.inputs.given, "the run")
+    results = launch.results(a.inputs.arrays, a.inputs.given)
     if results is None:
         return False
     for i in range(launch.output_count):
@@ -179,7 +194,7 @@ cdef bint repeat_operation(const cow_array_apply_args* a) except -1:
             break
     else:
         return False
-    results = launch.results(arrays, NULL, "the operation")
+    results = launch.results(arrays, NULL)
     if results is None:
         return False
     put_arrays(a.outputs, engine.arrays.add_all(results, True))

@@ -107,13 +107,8 @@ class KVRows:
         """Give memory back once a quarter of the rows is in use, or none."""
         if not self.buffers or 4 * count > self.buffers[0].shape[0]:
             return
-        if not count:
-            self.buffers = []
-        elif kernels.usable():
-            columns = self.buffers[0].shape[2]
-            self.buffers = self._sized(self.buffers, 2 * count, columns)
-        else:
-            self.buffers = [mx.contiguous(buffer[: 2 * count]) for buffer in self.buffers]
+        columns = self.buffers[0].shape[2]
+        self.buffers = self._sized(self.buffers, 2 * count, columns) if count else []
 
     def take(self, row: Row) -> Any:
         """Return a copy of a row as the layer cache of a sequence."""
@@ -245,16 +240,17 @@ class KVRows:
         rows, columns = self._size(buffers[0], rows, columns)
         if (rows, columns) == (have_rows, have_columns):
             return list(buffers)
-        if kernels.usable():
-            return self._sized(buffers, rows, columns)
-        more = [(0, rows - have_rows), (0, 0), (0, columns - have_columns), (0, 0)]
-        return [mx.pad(buffer, more) for buffer in buffers]
+        return self._sized(buffers, rows, columns)
 
     def _sized(self, buffers: list[mx.array], rows: int, columns: int) -> list[mx.array]:
-        """Return the buffers with so many rows and columns."""
-        used = min(self._held, buffers[0].shape[2])
-        sized: list[mx.array] = kernels.module().put_row(buffers, [], -1, rows, columns, used)
-        return sized
+        """Return the buffers with so many rows and, at least as many as they have, columns."""
+        have_rows, _, have_columns, _ = buffers[0].shape
+        if kernels.usable():
+            used = min(self._held, have_columns)
+            sized: list[mx.array] = kernels.module().put_row(buffers, [], -1, rows, columns, used)
+            return sized
+        more = [(0, max(0, rows - have_rows)), (0, 0), (0, columns - have_columns), (0, 0)]
+        return [mx.contiguous(mx.pad(buffer[:rows], more)) for buffer in buffers]
 
     def _size(self, buffer: mx.array, rows: int, columns: int) -> tuple[int, int]:
         """Return the rows and columns of a buffer that has room for so many."""

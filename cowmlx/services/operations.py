@@ -78,15 +78,17 @@ class Operations:
         if is_computed:
             known = single.known(prepared, given, gpu)
             types = [(one.dtype, one.shape) for one in held if one is not None]
-            self._keep_launch((operation, attributes), known, types)
+            self._keep_launch(prepared.row.name, (operation, attributes), known, types)
 
-    def _keep_launch(self, key: tuple[str, str | None], known: single.Known, types: Types) -> None:
+    def _keep_launch(
+        self, name: str, key: tuple[str, str | None], known: single.Known, types: Types
+    ) -> None:
         """Let the bridge repeat an operation that has been computed at once."""
         if known.launch is None or len(key[0]) + len(key[1] or "") > single.MAX_TEXT:
             return
         order: list[mx.array | int] = [*range(len(types))]
         launch = self._runtime.arrays.launch(
-            known.launch, order, types, types_of(known.specs), known.size
+            known.launch, order, types, types_of(known.specs), known.size, name
         )
         if key not in self.launches and len(self.launches) == single.MAX_KNOWN:
             self.launches.clear()

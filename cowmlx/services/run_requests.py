@@ -13,6 +13,7 @@ from cowmlx.generated.constants import KIND_PROGRAM
 from cowmlx.programs.failure import ProgramError, require_count, shown
 from cowmlx.programs.program import Run
 from cowmlx.services.runs import (
+    RUN,
     Inputs,
     Preparation,
     ProgramRun,
@@ -130,7 +131,7 @@ class RunRequest:
         if self._wanted != prepared.fits:
             _require_fits(self._program, prepared.specs, self._wanted)
             prepared.fits = self._wanted
-        self._arrays.require_room(prepared.bytes, "the run")
+        self._arrays.require_room(prepared.bytes, RUN)
         end = self._submitted(prepared.specs) if self._is_submitted else self._waiting()
         if end is None:
             return
@@ -177,7 +178,7 @@ class RunRequest:
         if found is None:
             return
         results = types_of(prepared.specs)
-        launch = self._runtime.arrays.launch(*found, types, results, prepared.bytes)
+        launch = self._runtime.arrays.launch(*found, types, results, prepared.bytes, RUN)
         self._program.keep_launch(tuple(types), launch)
 
     def _waiting(self) -> Waiting:

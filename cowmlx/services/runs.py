@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Hold = Callable[[mx.array], Held]
 
+RUN = "the run"
+"""What a run is called in messages."""
+
 
 class Inputs:
     """The inputs of a run, which may be lazy, or the results of submitted runs.
@@ -145,7 +148,7 @@ def _steps(
     program: Program, prepared: Traced, inputs: Inputs, arrays: Arrays
 ) -> Generator[list[mx.array] | None, None, list[mx.array]]:
     values = yield from inputs.compute()
-    arrays.require_room(prepared.bytes, "the run")  # other runs may have taken it since the check
+    arrays.require_room(prepared.bytes, RUN)  # other runs may have taken it since the check
     results = yield from Run(program, prepared, values).steps()
     found = [result if _is_row_major(result) else mx.contiguous(result) for result in results]
     copies = [one for one, result in zip(found, results, strict=True) if one is not result]

@@ -102,6 +102,20 @@ def test_what_is_derived_needs_more(programs, too_many):
         programs.free(each)
 
 
+def test_what_is_repeated_is_refused_by_name(lib, programs, arrays):
+    x = arrays.create(np.ones(1000, np.float32))
+    program = programs.create(graph([value("x", [1000])], [node("y", "negative", "x")], ["y"]))
+    for _ in range(3):
+        for handle in (*arrays.apply("add", x, x), *programs.run(program, [x], 1)):
+            arrays.free(handle)
+    with room(lib, 16):
+        assert "add needs" in str(refused(arrays.apply, "add", x, x))
+        assert "the run needs" in str(refused(programs.run, program, [x], 1))
+    for handle in (*arrays.apply("add", x, x), *programs.run(program, [x], 1), x):
+        arrays.free(handle)
+    programs.free(program)
+
+
 def test_views_need_no_memory_until_they_are_read(programs, arrays, too_many):
     x = arrays.create(ONE)
     (wide,) = arrays.apply("broadcast_to", x, shape=[too_many, too_many])

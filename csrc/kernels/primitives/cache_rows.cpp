@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t LARGE = 1 << 19; /* bytes from which on more than one thread writes them */
 
-/* What becomes of buffers (R, H, C, D) of any types, which share R and C. */
+/* A change of buffers (R, H, C, D), of any types, with the same R and C. */
 struct Change {
   int rows, columns; /* of the results; more are zeros */
   int used;          /* columns that are kept of each row, zeros behind them */

@@ -38,6 +38,14 @@ inline bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
 
+/* Let kernels multiply with matrices that are inputs or kept. `arrays`: those of all places. */
+void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+
+/* Merge a bias, a relu or another shape into an operation whose result nothing else reads; steps
+ * that are merged lose their primitive. `results`: the places that the recording returns. */
+void merge(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+           const std::vector<uint32_t>& results);
+
 /* Replace mlx's sums of float32 over axes beside each other by ones of the same bits that the
  * caller can compute. `arrays`: those of all places. */
 void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
