@@ -16,7 +16,14 @@ from typing import Any
 from benchmarks.support.paths import INCLUDE, RESULTS
 
 PACKAGES = ("mlx", "mlx-lm", "tokenizers", "transformers")
-MAKES = ("intel", "amd", "apple")  # in the names of their processors
+# Folders of results, and what is in the names of their processors.
+MAKES = {
+    "intel": "intel",
+    "amd-zen4": "zen 4",
+    "amd-zen5": "zen 5",
+    "amd": "amd",
+    "apple": "apple",
+}
 
 Row = dict[str, Any]
 Benchmark = Callable[[bool], list[Row]]
@@ -59,7 +66,8 @@ def publish(name: str, summary: str, rows: list[Row]) -> None:
 def own_results() -> Path:
     """The folder for results of this make of processor; those of others stay."""
     name = cpu().lower()
-    return RESULTS / next((make for make in MAKES if make in name), platform.machine().lower())
+    found = (folder for folder, word in MAKES.items() if word in name)
+    return RESULTS / next(found, platform.machine().lower())
 
 
 def conditions() -> Row:
@@ -87,15 +95,17 @@ def library_version() -> str:
 
 
 def cpu() -> str:
-    """The processor's name."""
+    """The processor's name, and behind an AMD's the generation of its cores."""
     if platform.system() == "Darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    parts = [line.partition(":") for line in lines]
+    entries = {key.strip(): value.strip() for key, _, value in parts}
+    name = entries.get("model name") or platform.processor() or platform.machine()
+    generation = 3 if "avx512f" not in entries.get("flags", "") else 4  # of one family
+    zen = {"25": generation, "26": 5}.get(entries.get("cpu family", ""))
+    return f"{name} (Zen {zen})" if "AMD" in name and zen else name
 
 
 def print_table(rows: list[Row]) -> None:

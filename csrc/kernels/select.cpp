@@ -62,20 +62,22 @@ bool is_amd() {
   return __builtin_cpu_is("amd");
 }
 
-/* Whether the processor is an AMD Zen 5 or a later one. */
-bool is_zen5() {
+/* The family of an AMD processor: 0x19 is Zen 3 and 4, 0x1a Zen 5. Of others 0. */
+unsigned amd_family() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned LARGEST_BASE = 0xf, ZEN5 = 0x1a;
-  if (!is_amd() || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  constexpr unsigned LARGEST_BASE = 0xf;
+  if (!is_amd() || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
   const unsigned base = eax >> 8 & 0xf, extended = eax >> 20 & 0xff;
-  return base == LARGEST_BASE && base + extended >= ZEN5;
+  return base == LARGEST_BASE ? base + extended : base;
 }
 
 /* Static, so that it is set before any product runs. */
-[[maybe_unused]] const bool zen5 = [] {
-  const bool found = is_zen5();
-  if (found) one_row = {6 << 10, 16 << 20};
-  return found;
+[[maybe_unused]] const unsigned amd = [] {
+  constexpr unsigned ZEN4 = 0x19, ZEN5 = 0x1a;
+  const unsigned family = amd_family();
+  if (family == ZEN4 && has_avx512()) one_row = {6 << 10, true, 4, 32 << 20};
+  if (family >= ZEN5) one_row = {6 << 10, false, 32, 16 << 20};
+  return family;
 }();
 
 #elif defined(__aarch64__)

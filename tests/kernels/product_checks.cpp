@@ -268,7 +268,8 @@ void check(const Table& table, const Kind& kind, int n, int columns, int rows, b
   for (int row = 0; row < rows; row += 3) {
     table.prepare(m.matrix, x.data + row * stride, stride, 1, rounded, room.data, &prepared);
     for (const bool one_stream : {false, true}) {
-      one_row.one_stream = one_stream;
+      one_row.stream_bits = one_stream ? 32 : 0;
+      one_row.one_stream = one_row.second_level = one_stream;
       table.product(m.matrix, prepared, 0, static_cast<int>(m.blocks), 0, 1, alone.data, n);
       if (memcmp(alone.data, y.data + row * out_stride, n * sizeof(float)) != 0)
         failures++, fprintf(stderr, "row %d of %d differs alone\n", row, rows);

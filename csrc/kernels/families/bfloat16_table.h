@@ -64,7 +64,7 @@ static void pairs_tile(const Matrix& matrix, const uint32_t* x, int64_t run, int
   const auto add = [&](int64_t k, int64_t behind, bool both) __attribute__((always_inline)) {
     I weight[B];
     for (int b = 0; b < B; b++) weight[b] = weight_pairs(w + b * next + 2 * k * LANES, order, both);
-    ask_for<B>(w + 2 * k * LANES, behind, next * 2);
+    ask_for<M, B>(w + 2 * k * LANES, behind, next * 2);
     for (int m = 0; m < M; m++) {
       const I value = broadcast(at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = dot2(total[m][b], weight[b], value);

@@ -34,7 +34,7 @@ static void window_tile(const Matrix& matrix, const Windows& windows, int first,
       do {
         F weight[B];
         for (int b = 0; b < B; b++) weight[b] = load(w + b * next);
-        ask_for<B>(w, behind, next * 4);
+        ask_for<M, B>(w, behind, next * 4);
         const float* const* here = places;
         /* Registers cannot hold 12 pointers beside the sums: each use reads its pointer again. */
         if constexpr (M > 8) __asm__("" : "+r"(here));

@@ -81,11 +81,19 @@ struct Asking {
   int64_t at(int64_t place) const { return place + behind < size ? behind : next(); }
 };
 
-/* Prefetch `behind` bytes behind a place in each of B blocks of `size` bytes. */
-template <int B>
+/* Prefetch `behind` bytes behind a place in each of B blocks of `size` bytes, for a tile of M rows.
+ */
+template <int M, int B>
 COWMLX_INLINE void ask_for(const void* place, int64_t behind, int64_t size) {
+  enum { SECOND_LEVEL = 2, FIRST_LEVEL = 3 };
   const char* from = static_cast<const char*>(place) + behind;
-  for (int b = 0; b < B; b++) prefetch(from + b * size);
+  const bool second = M == 1 && one_row.second_level;
+  for (int b = 0; b < B; b++) {
+    if (second)
+      __builtin_prefetch(from + b * size, 0, SECOND_LEVEL);
+    else
+      __builtin_prefetch(from + b * size, 0, FIRST_LEVEL);
+  }
 }
 
 /* Call step(k, behind) for k from 0 to count - 1; a step reads `bytes` of each of B blocks. */
@@ -98,14 +106,14 @@ COWMLX_INLINE void each_step(int64_t count, int64_t bytes, Step step) {
 }
 
 /* Ask for scales, and biases if there are any, of a later group than g. */
-template <int B, bool BIASED>
+template <int M, int B, bool BIASED>
 COWMLX_INLINE void ask_for_scales(const Matrix& matrix, int block, int g, int groups) {
   const auto bytes = static_cast<int64_t>(LANES * size_of(matrix.scale_type));
   const Asking<B> asking(groups * bytes, GROUPS_AHEAD * B * bytes);
   const int64_t at = (int64_t{block} * groups + g) * bytes, behind = asking.at(g * bytes);
-  ask_for<B>(static_cast<const char*>(matrix.scales) + at, behind, asking.size);
+  ask_for<M, B>(static_cast<const char*>(matrix.scales) + at, behind, asking.size);
   if constexpr (BIASED)
-    ask_for<B>(static_cast<const char*>(matrix.biases) + at, behind, asking.size);
+    ask_for<M, B>(static_cast<const char*>(matrix.biases) + at, behind, asking.size);
 }
 
 /* The scales of group g, and the biases if there are any. */
@@ -139,7 +147,7 @@ static void dense_tile(const Matrix& matrix, const float* x, int64_t run, int bl
   each_step<M, B>(columns, BYTES, [&](int64_t k, int64_t behind) __attribute__((always_inline)) {
     F weight[B];
     for (int b = 0; b < B; b++) weight[b] = dense_numbers(w + b * next + k * LANES, FORMAT);
-    ask_for<B>(w + k * LANES, behind, columns * BYTES);
+    ask_for<M, B>(w + k * LANES, behind, columns * BYTES);
     for (int m = 0; m < M; m++) {
       const F value = set(*at<M>(x, run, k, m));
       for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
@@ -176,7 +184,7 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
         for (int i = 0; i < WORDS; i++)
           word[b][i] = load_words(w + (b * words + k / NUMBERS * WORDS + i) * LANES);
       for (int i = 0; i < WORDS; i++)
-        ask_for<B>(w + (k / NUMBERS * WORDS + i) * LANES, behind, words * WORD);
+        ask_for<M, B>(w + (k / NUMBERS * WORDS + i) * LANES, behind, words * WORD);
       unrolled<NUMBERS>([&](auto j) __attribute__((always_inline)) {
         constexpr int J = decltype(j)::value;
         F value[B];
@@ -187,7 +195,7 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
         }
       });
     }
-    if constexpr (M == 1) ask_for_scales<B, Code::BIASED>(matrix, block, g, groups);
+    if constexpr (M == 1) ask_for_scales<M, B, Code::BIASED>(matrix, block, g, groups);
     F scale[B], bias[B];
     load_group<B, Code::BIASED>(matrix, block, g, groups, scale, bias);
     for (int b = 0; b < B; b++) {
@@ -275,7 +283,7 @@ COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, cons
         word[b][i] = load_words(w + (b * words + here * WORDS + i) * LANES);
     if constexpr (ASKS)
       for (int i = 0; i < WORDS; i++)
-        ask_for<B>(w + (here * WORDS + i) * LANES, behind, words * WORD);
+        ask_for<M, B>(w + (here * WORDS + i) * LANES, behind, words * WORD);
     unrolled<PARTS>([&](auto p) __attribute__((always_inline)) {
       constexpr int P = decltype(p)::value;
       I weight[B];
@@ -325,7 +333,7 @@ static void int8_tile(const Matrix& matrix, const int8_t* x, int64_t run, const 
         for (int b = 0; b < B; b++) value[m][b] = fma(convert(part[m][b]), scale, value[m][b]);
       }
     }
-    if constexpr (M == 1) ask_for_scales<B, Code::BIASED>(matrix, block, g, groups);
+    if constexpr (M == 1) ask_for_scales<M, B, Code::BIASED>(matrix, block, g, groups);
     F scale[B], bias[B];
     load_group<B, Code::BIASED>(matrix, block, g, groups, scale, bias);
     for (int b = 0; b < B; b++) {
@@ -375,7 +383,8 @@ COWMLX_INLINE void blocks(const Task& task, int row, int block, int end) {
 template <class Kind>
 static void product_of(const Task& task, int from, int to, int row) {
   constexpr bool WIDE = MANY_REGISTERS && !Kind::RARE;
-  const bool one_stream = Kind::STREAMS && __atomic_load_n(&one_row.one_stream, __ATOMIC_RELAXED);
+  const bool one_stream = Kind::STREAMS && task.matrix.bits <= one_row.stream_bits &&
+                          __atomic_load_n(&one_row.one_stream, __ATOMIC_RELAXED);
   for (int block = from; block < to; block += STEP) {
     const int end = block + STEP < to ? block + STEP : to;
     int r = row;

@@ -292,8 +292,4 @@ COWMLX_INLINE I dot4_wide(I sum, I a, I b) {
 }
 #endif
 
-COWMLX_INLINE void prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
-}
-
 }  // namespace cowmlx::ISA

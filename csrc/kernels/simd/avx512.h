@@ -212,8 +212,4 @@ COWMLX_INLINE F dot2(F sum, I a, I b) {
 }
 #endif
 
-COWMLX_INLINE void prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
-}
-
 }  // namespace cowmlx::ISA

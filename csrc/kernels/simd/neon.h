@@ -316,8 +316,6 @@ constexpr float WIDE_MIDDLE = 128;
 COWMLX_INLINE I dot4_wide(I sum, I a, I b) { return dot4(sum, a ^ set_word(0x80808080), b); }
 #endif
 
-COWMLX_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
-
 #undef COWMLX_EACH
 
 }  // namespace cowmlx::ISA

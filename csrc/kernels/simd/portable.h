@@ -252,8 +252,6 @@ COWMLX_INLINE I dot4(I sum, I a, I b) { return dot4_wide(sum, a, b); }
 COWMLX_INLINE I dot4_few(I sum, I a, I b) { return dot4(sum, a, b); }
 COWMLX_INLINE I few(I sum) { return sum; }
 
-COWMLX_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
-
 #undef COWMLX_EACH
 
 }  // namespace cowmlx::ISA
