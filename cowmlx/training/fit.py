@@ -128,6 +128,7 @@ class Fit:
     ) -> None:
         self._training = training
         self._data = data
+        self._asking = data if isinstance(data, Asking) else None
         self._validation = validation
         self._limits = limits
         self._save = save
@@ -173,7 +174,7 @@ class Fit:
         turns = self._training.advance(batch)
         upcoming = self._training.step + 1
         limit = self._limits.steps
-        wants_more = isinstance(self._data, Asking) and not (limit and upcoming >= limit)
+        wants_more = self._asking is not None and not (limit and upcoming >= limit)
         try:
             while True:
                 computing = next(turns)
@@ -189,14 +190,14 @@ class Fit:
 
     def _next_batch(self) -> Generator[Any, None, Batch | None]:
         step = self._training.step
-        if isinstance(self._data, Asking) and self._asked < step:
+        if self._asking is not None and self._asked < step:
             yield self._ask(step)
         return self._data.batch(step)
 
     def _ask(self, step: int) -> object:
         self._asked = step
-        assert isinstance(self._data, Asking)
-        return self._data.request(step)
+        assert self._asking is not None
+        return self._asking.request(step)
 
     def _end(self) -> int:
         """Return why it ends here; FIT_NONE if it does not."""
@@ -240,7 +241,7 @@ class Fit:
         if not self._limits.evaluate_every:
             yield from self._evaluate()
         self._training.place = self._data.state()
-        return FIT_DATA if isinstance(self._data, Asking) else FIT_NONE
+        return FIT_NONE if self._asking is None else FIT_DATA
 
     def _finish(self, finish: int) -> Turns:
         training, limits = self._training, self._limits

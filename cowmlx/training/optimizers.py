@@ -12,7 +12,6 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import optimizers as mlx_optimizers
-from mlx.utils import tree_map
 
 from cowmlx.accelerate import kernels, trained
 from cowmlx.errors import BadFormat, InvalidArgument
@@ -268,7 +267,11 @@ class Optimizer:
 
     def copy_of_state(self) -> list[Any]:
         """Return the current state, which no later step changes: arrays are values."""
-        return [tree_map(lambda leaf: leaf, optimizer.state) for optimizer in self._optimizers]
+        return [
+            optimizer.state
+            | {_OWN: {name: dict(own) for name, own in optimizer.state[_OWN].items()}}
+            for optimizer in self._optimizers
+        ]
 
     def restore(self, copied: list[Any]) -> None:
         """Go back to a state of :meth:`copy_of_state`."""

@@ -204,6 +204,7 @@ class Training:
 
     def __init__(self, objective: Objective, settings: Settings) -> None:
         self.objective = objective
+        self._flagging = objective if isinstance(objective, Flagging) else None
         self.settings = settings
         self.optimizer = Optimizer(settings.optimizer, objective.parameters())
         self.step = 0  # the number of steps, with those that were left out
@@ -262,12 +263,12 @@ class Training:
         return Step(numbers[0], targets, numbers[1], self.optimizer.learning_rate, not is_finite)
 
     def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
-        objective = self.objective
-        waiting = [*arrays, *(objective.flags() if isinstance(objective, Flagging) else [])]
+        flagging = self._flagging
+        waiting = arrays if flagging is None else [*arrays, *flagging.flags()]
         yield waiting
         mx.eval(waiting)
-        if isinstance(objective, Flagging):
-            objective.check()
+        if flagging is not None:
+            flagging.check()
 
     def _not_finite(self, loss: float, norm: float) -> InvalidArgument:
         name, value = ("loss", loss) if not math.isfinite(loss) else ("gradient", norm)
