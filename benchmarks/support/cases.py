@@ -103,8 +103,9 @@ def cpu() -> str:
     parts = [line.partition(":") for line in lines]
     entries = {key.strip(): value.strip() for key, _, value in parts}
     name = entries.get("model name") or platform.processor() or platform.machine()
-    generation = 3 if "avx512f" not in entries.get("flags", "") else 4  # of one family
-    zen = {"25": generation, "26": 5}.get(entries.get("cpu family", ""))
+    # Zen 3 and Zen 4 have the same family; AVX-512 came with Zen 4.
+    third_or_fourth = 4 if "avx512f" in entries.get("flags", "") else 3
+    zen = {"25": third_or_fourth, "26": 5}.get(entries.get("cpu family", ""))
     return f"{name} (Zen {zen})" if "AMD" in name and zen else name
 
 

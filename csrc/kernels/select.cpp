@@ -75,8 +75,9 @@ unsigned amd_family() {
 [[maybe_unused]] const unsigned amd = [] {
   constexpr unsigned ZEN4 = 0x19, ZEN5 = 0x1a;
   const unsigned family = amd_family();
-  if (family == ZEN4 && has_avx512()) one_row = {6 << 10, true, 4, 32 << 20};
-  if (family >= ZEN5) one_row = {6 << 10, false, 32, 16 << 20};
+  if (family == ZEN4 && has_avx512())
+    one_row = {.ahead = 6 << 10, .second_level = true, .stream_bits = 4, .cached = 32 << 20};
+  if (family >= ZEN5) one_row = {.ahead = 6 << 10, .stream_bits = 32, .cached = 16 << 20};
   return family;
 }();
 
