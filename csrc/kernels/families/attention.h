@@ -2,6 +2,7 @@
 #pragma once
 
 #include "beside.h"
+#include "cached.h"
 #include "rows.h"
 
 namespace cowmlx::ISA {
@@ -15,59 +16,11 @@ constexpr int TILE = 64;
 constexpr float LOWEST = -3.402823466e+38f;
 constexpr float NEVER = -__builtin_inff();
 
-COWMLX_INLINE float scalar_at(const void* p, Scalar type, int64_t i) {
-  if (type == Scalar::Float32) return static_cast<const float*>(p)[i];
-  uint16_t half = static_cast<const uint16_t*>(p)[i];
-  return type == Scalar::Float16 ? from_float16(half) : from_bfloat16(half);
-}
-
-/* n numbers from position `position` of a quantized cache on. */
-COWMLX_INLINE void load_quantized(const Cache& cache, int64_t position, int n, float* to) {
-  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(static_cast<const uint32_t*>(cache.data) +
-                                                          position * cache.position_stride);
-  int64_t at = position * cache.scale_position_stride;
-  for (int start = 0; start < n; start += cache.group, at++) {
-    float scale = scalar_at(cache.scales, cache.scale_type, at);
-    float bias = scalar_at(cache.biases, cache.scale_type, at);
-    int end = start + cache.group;
-    if (cache.bits == 8) {
-      for (int i = start; i < end; i += LANES)
-        store(to + i, fma(convert(load_bytes(bytes + i)), set(scale), set(bias)));
-    } else {
-      for (int i = start; i < end; i += LANES)
-        store(to + i, fma(convert(load_nibbles(bytes + i / 2)), set(scale), set(bias)));
-    }
-  }
-}
-
 /* Where a line of the nearest cache begins: a vector that lies across two is read in twice the
  * time. */
 COWMLX_INLINE float* aligned(float* p) {
   constexpr uintptr_t LINE = LANES * sizeof(float);
   return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + LINE - 1) / LINE * LINE);
-}
-
-struct Tile {
-  const float* data; /* [position][dim] */
-  int64_t stride;
-};
-
-/* Positions [from, from + n) as float32, where they lie or in `room`. */
-COWMLX_INLINE Tile tile_of(const Cache& cache, int from, int n, int dim, float* room) {
-  if (cache.bits == 0 && cache.type == Scalar::Float32) {
-    const float* data = static_cast<const float*>(cache.data);
-    return {data + from * cache.position_stride, cache.position_stride};
-  }
-  for (int i = 0; i < n; i++) {
-    int64_t position = from + i;
-    float* to = room + static_cast<int64_t>(i) * dim;
-    if (cache.bits)
-      load_quantized(cache, position, dim, to);
-    else
-      load_numbers(static_cast<const uint16_t*>(cache.data) + position * cache.position_stride,
-                   cache.type, dim, to);
-  }
-  return {room, dim};
 }
 
 /* Query t sees positions [low, high). */
@@ -128,7 +81,7 @@ COWMLX_INLINE void dots(const float* query, const float* keys, int64_t stride, i
  * position is added up apart, so that an addition need not wait for the one before. */
 template <int N>
 COWMLX_INLINE void mix(const float* weights, const float* values, int64_t stride, int positions,
-                       F kept, float* out) {
+                       F kept, float* out, Upcoming& upcoming) {
   F even[N], odd[N];
   for (int k = 0; k < N; k++) even[k] = load(out + k * LANES) * kept;
   for (int k = 0; k < N; k++) odd[k] = zero();
@@ -139,6 +92,7 @@ COWMLX_INLINE void mix(const float* weights, const float* values, int64_t stride
   };
   int i = 0;
   for (; i + 2 <= positions; i += 2) {
+    upcoming.prefetch(2);
     add(even, i);
     add(odd, i + 1);
   }
@@ -212,7 +166,8 @@ COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
   for (int start = tile_start(a, low); start < high; start += TILE) {
     int from = start < low ? low : start;
     int end = high < start + TILE ? high : start + TILE;
-    Tile keys = tile_of(a.keys, from, end - from, a.key_dim, room);
+    Upcoming upcoming(a.values, from, end, a.value_dim);
+    Tile keys = tile_of(a.keys, from, end - from, a.key_dim, room, &upcoming);
     for (int k = 0; k < count; k++) {
       Query& q = queries[k];
       float* own = scores + k * TILE;
@@ -223,13 +178,16 @@ COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
       const float* key = keys.data + (start + q.from - from) * keys.stride;
       for (int i = 0; i < TILE; i++) own[i] = 0;
       int i = q.from;
-      for (; i + 4 <= q.to; i += 4, key += 4 * keys.stride)
+      for (; i + 4 <= q.to; i += 4, key += 4 * keys.stride) {
+        upcoming.prefetch(4);
         dots<4>(query, key, keys.stride, a.key_dim, own + i);
+      }
       for (; i < q.to; i++, key += keys.stride)
         dots<1>(query, key, keys.stride, a.key_dim, own + i);
       weigh(a, q, start, own);
     }
-    Tile values = tile_of(a.values, from, end - from, a.value_dim, room);
+    upcoming = Upcoming(a.keys, end, high < end + TILE ? high : end + TILE, a.key_dim);
+    Tile values = tile_of(a.values, from, end - from, a.value_dim, room, &upcoming);
     for (int k = 0; k < count; k++) {
       Query& q = queries[k];
       if (q.from >= q.to) continue;
@@ -237,11 +195,11 @@ COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
       const float* value = values.data + (start + q.from - from) * values.stride;
       int positions = q.to - q.from, d = 0;
       for (; d + 4 * LANES <= a.value_dim; d += 4 * LANES)
-        mix<4>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+        mix<4>(weights, value + d, values.stride, positions, q.kept, q.out + d, upcoming);
       for (; d + 2 * LANES <= a.value_dim; d += 2 * LANES)
-        mix<2>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+        mix<2>(weights, value + d, values.stride, positions, q.kept, q.out + d, upcoming);
       for (; d + LANES <= a.value_dim; d += LANES)
-        mix<1>(weights, value + d, values.stride, positions, q.kept, q.out + d);
+        mix<1>(weights, value + d, values.stride, positions, q.kept, q.out + d, upcoming);
       if (d < a.value_dim)
         mix_rest(weights, value + d, values.stride, positions, q.kept, q.out + d, a.value_dim - d);
     }
