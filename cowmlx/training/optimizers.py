@@ -5,7 +5,7 @@ Adam and AdamW are computed by a kernel in one pass where it can: with the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -20,67 +20,80 @@ from cowmlx.training import options
 from cowmlx.training.options import Flag, Number, Option, Pair, missing, out_of_range, wrong_type
 from cowmlx.training.schedules import Rate, rate_of
 
+# The key of the parameters' state, beside "step" and "learning_rate".
+_OWN = "parameters"
 
-class Adam(mlx_optimizers.Adam):
+
+class _AtOnce(mlx_optimizers.Adam):
+    """Adam over many parameters in one operation; those of other types one by one, as mlx does."""
+
+    def apply_gradients(
+        self, gradients: dict[str, Any], parameters: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the parameters under :data:`_OWN` after a step, and update the state."""
+        super().apply_gradients({}, {})  # a new number of the step, and its rate of learning
+        states = self.state[_OWN]
+        after: dict[str, mx.array] = {}
+        taken: list[_Taken] = []
+        for name, gradient in gradients[_OWN].items():
+            parameter, state = parameters[_OWN][name], states[name]
+            if parameter.size and trained.takes(gradient, parameter, state["m"], state["v"]):
+                taken.append((name, parameter, gradient, state))
+            else:
+                after[name] = self.apply_single(gradient, parameter, state)
+        if taken:
+            factors = _factors(self, getattr(self, "weight_decay", 0.0))
+            for group in _groups(taken):
+                after |= self._after(group, factors)
+        return {_OWN: after}
+
+    def _after(self, taken: list[_Taken], factors: list[mx.array]) -> dict[str, mx.array]:
+        names, parameters, gradients, states = zip(*taken, strict=True)
+        firsts, seconds = ([state[part] for state in states] for part in ("m", "v"))
+        after, firsts, seconds = kernels.module().adam(
+            parameters, gradients, firsts, seconds, factors, betas=self.betas, eps=self.eps
+        )
+        for state, first, second in zip(states, firsts, seconds, strict=True):
+            state |= {"m": first, "v": second}
+        return dict(zip(names, after, strict=True))
+
+
+# A parameter's name, the parameter, its gradient and its state.
+_Taken = tuple[str, mx.array, mx.array, dict[str, mx.array]]
+# Numbers of the parameters of one operation: their gradients are freed together.
+_AT_ONCE = 1 << 22
+
+
+def _groups(taken: list[_Taken]) -> Iterator[list[_Taken]]:
+    """Yield parameters of at most :data:`_AT_ONCE` numbers, or one alone."""
+    group: list[_Taken] = []
+    size = 0
+    for one in taken:
+        size += one[1].size
+        if group and size > _AT_ONCE:
+            yield group
+            group, size = [], one[1].size
+        group.append(one)
+    yield group
+
+
+class Adam(_AtOnce):
     """mlx's Adam."""
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
-    ) -> mx.array:
-        """Return a parameter after a step, and update its state."""
-        if not (trained.takes(gradient, parameter, state["m"], state["v"]) and parameter.size):
-            return super().apply_single(gradient, parameter, state)
-        return _after(self, gradient, parameter, state, 0.0)
 
-
-class AdamW(mlx_optimizers.AdamW):
+class AdamW(_AtOnce, mlx_optimizers.AdamW):
     """mlx's AdamW."""
 
-    def apply_single(
-        self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]
-    ) -> mx.array:
-        """Return a parameter after a step, and update its state."""
-        if not (trained.takes(gradient, parameter, state["m"], state["v"]) and parameter.size):
-            return super().apply_single(gradient, parameter, state)
-        return _after(self, gradient, parameter, state, self.weight_decay)
 
-
-def _after(
-    optimizer: mlx_optimizers.Adam,
-    gradient: mx.array,
-    parameter: mx.array,
-    state: dict[str, Any],
-    decay: float,
-) -> mx.array:
-    after: mx.array
-    after, state["m"], state["v"] = kernels.module().adam(
-        parameter,
-        gradient,
-        state["m"],
-        state["v"],
-        _factors(optimizer, decay),
-        betas=optimizer.betas,
-        eps=optimizer.eps,
-    )
-    return after
-
-
-def _factors(optimizer: mlx_optimizers.Adam, decay: float) -> mx.array:
-    """Return the factors of a step, made once for all parameters; the options never change."""
-    made_of = optimizer.step, optimizer.learning_rate
-    known = vars(optimizer).get("_factors")
-    if known is not None and all(a is b for a, b in zip(known[0], made_of, strict=True)):
-        factors: mx.array = known[1]
-        return factors
-    rate = optimizer.learning_rate.astype(mx.float32)
-    keep, root = 1 - rate * decay if decay else mx.array(1.0), mx.array(1.0)
+def _factors(optimizer: mlx_optimizers.Adam, decay: float) -> list[mx.array]:
+    """Return what the kernel calls a step's factors."""
+    rate, one = optimizer.learning_rate.astype(mx.float32), mx.array(1.0)
+    keep, root = 1 - rate * decay if decay else one, one
     b1, b2 = optimizer.betas
     if optimizer.bias_correction:
         rate = (rate / (1 - b1**optimizer.step)).astype(mx.float32)
         root = mx.rsqrt(1 - b2**optimizer.step).astype(mx.float32)
-    factors = mx.stack([rate, root, keep])
-    vars(optimizer)["_factors"] = made_of, factors
-    return factors
+    return [rate, root, keep]
 
 
 MAX_OPTIMIZERS = 64
@@ -144,8 +157,6 @@ OPTIMIZERS: Mapping[str, tuple[type[Any], Mapping[str, Option]]] = {
         },
     ),
 }
-# The key of the parameters' state, beside "step" and "learning_rate".
-_OWN = "parameters"
 _COMMON = ("name", "learning_rate", "parameters")
 DEFAULT = '{"name": "adam", "learning_rate": 0.001}'
 

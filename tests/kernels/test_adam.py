@@ -33,67 +33,107 @@ def bits(array: mx.array) -> list[int]:
     return np.array(array).view(np.uint32).ravel().tolist()
 
 
+def both(kind, parameters):
+    """An optimizer of ours and mlx's, with its state."""
+    made = [kind(of) for of in (adam, plain)]
+    for optimizer in made:
+        optimizer.init({"parameters": parameters})
+    return made
+
+
+def stepped(optimizer, gradients, parameters):
+    after = optimizer.apply_gradients({"parameters": gradients}, {"parameters": parameters})
+    return after["parameters"]
+
+
+def assert_alike(optimizers, parameters):
+    """The same bits of all parameters and their moments."""
+    states = [optimizer.state["parameters"] for optimizer in optimizers]
+    assert parameters[0].keys() == parameters[1].keys()
+    for name in parameters[0]:
+        found, wanted = (
+            [bits(now[name]), bits(state[name]["m"]), bits(state[name]["v"])]
+            for now, state in zip(parameters, states, strict=True)
+        )
+        assert found == wanted, name
+
+
+def draw_steps(kind, shapes, lying):
+    """Three steps of both over parameters by name, compared after each."""
+    draws = np.random.default_rng(1)
+    start = {name: mx.array(draws.normal(size=shape), mx.float32) for name, shape in shapes.items()}
+    optimizers, held = both(kind, start), [start, start]
+    for power in (0, -20, 12):
+        given = {
+            name: LYING[lying]((draws.normal(size=shape) * 10.0**power).astype(np.float32))
+            for name, shape in shapes.items()
+        }
+        held = [stepped(each, given, now) for each, now in zip(optimizers, held, strict=True)]
+        assert_alike(optimizers, held)
+
+
 @pytest.mark.parametrize("lying", LYING)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_steps_have_the_bits_of_mlx(shape, kind, lying):
-    draws = np.random.default_rng(1)
-    optimizers = [KINDS[kind](of) for of in (adam, plain)]
-    start = mx.array(draws.normal(size=shape), mx.float32)
-    held = [{"w": start}, {"w": start}]
-    for power in (0, -20, 12):
-        gradient = (draws.normal(size=shape) * 10.0**power).astype(np.float32)
-        given = {"w": LYING[lying](gradient)}
-        held = [
-            each.apply_gradients(given, now) for each, now in zip(optimizers, held, strict=True)
-        ]
-        found, wanted = (
-            [now["w"], each.state["w"]["m"], each.state["w"]["v"]]
-            for each, now in zip(optimizers, held, strict=True)
-        )
-        assert list(map(bits, found)) == list(map(bits, wanted))
+    draw_steps(KINDS[kind], {"w": shape}, lying)
+
+
+@pytest.mark.parametrize("most", [1, 20_000, 1 << 22], ids="{} numbers at once".format)
+@pytest.mark.parametrize("kind", KINDS)
+def test_parameters_together_have_the_bits_of_mlx(kind, most, monkeypatch):
+    monkeypatch.setattr(adam, "_AT_ONCE", most)
+    shapes = {str(shape): shape for shape in [*SHAPES, (200, 300), (3, 0)]}
+    for lying in LYING:
+        draw_steps(KINDS[kind], shapes, lying)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 0.0, 1e-45])
 def test_numbers_that_are_none_stay_in_their_place(number):
-    gradient = mx.array([[1.0, number, 2.0]])
+    start = {"w": mx.ones((1, 3))}
     found, wanted = (
-        of.Adam(0.01).apply_gradients({"w": gradient}, {"w": mx.ones((1, 3))})["w"]
-        for of in (adam, plain)
+        stepped(each, {"w": mx.array([[1.0, number, 2.0]])}, start)["w"]
+        for each in both(lambda of: of.Adam(0.01), start)
     )
     assert np.array_equal(np.array(found), np.array(wanted), equal_nan=True)
 
 
-def test_the_kernel_computes_them(monkeypatch):
+def test_the_kernel_computes_them_at_once(monkeypatch):
     calls = []
     own = MODULE.adam
     monkeypatch.setattr(
-        MODULE, "adam", lambda *given, **more: calls.append(1) or own(*given, **more)
+        MODULE, "adam", lambda *given, **more: calls.append(len(given[0])) or own(*given, **more)
     )
     for kind in KINDS.values():
-        kind(adam).apply_gradients({"w": mx.ones((2, 2))}, {"w": mx.ones((2, 2))})
-    assert len(calls) == len(KINDS)
+        start = {name: mx.ones((2, 2)) for name in "abc"}
+        stepped(both(kind, start)[0], start, start)
+    assert calls == [3] * len(KINDS)
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_other_types_are_left_to_mlx(dtype):
-    given = {"w": mx.ones((2, 3), dtype)}
-    found, wanted = (of.Adam(0.01).apply_gradients(given, given)["w"] for of in (adam, plain))
-    assert found.dtype == dtype
-    assert found.tolist() == wanted.tolist()
+    given = {"w": mx.ones((2, 3), dtype), "v": mx.ones((3,))}
+    found, wanted = (stepped(each, given, given) for each in both(lambda of: of.Adam(0.01), given))
+    assert found["w"].dtype == dtype
+    assert found["w"].tolist() == wanted["w"].tolist()
+    assert found["v"].tolist() == wanted["v"].tolist()
 
 
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"gradient": mx.ones((3,))}, "gradient must be float32, of the parameter's shape"),
-        ({"first": mx.ones((2,), mx.float16)}, "first moment must be float32"),
-        ({"second": mx.ones((1, 2))}, "second moment must be float32"),
-        ({"factors": mx.ones((2,))}, "factors must be float32"),
+        ({"gradients": [mx.ones((3,))]}, "gradient must be float32, of the parameter's shape"),
+        ({"firsts": [mx.ones((2,), mx.float16)]}, "first moment must be float32"),
+        ({"seconds": [mx.ones((1, 2))]}, "second moment must be float32"),
+        ({"seconds": []}, "must be as many"),
+        ({"parameters": []}, "there is no parameter"),
+        ({"factors": [mx.array(1.0)] * 2}, "there must be three factors"),
+        ({"factors": [mx.ones((1,))] * 3}, r"a factor must be float32 of shape \(\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(changed, why):
-    given = dict.fromkeys(["parameter", "gradient", "first", "second"], mx.ones((2,)))
-    given |= {"factors": mx.ones((3,))} | changed
+    names = ("parameters", "gradients", "firsts", "seconds")
+    given = {name: [mx.ones((2,))] for name in names}
+    given |= {"factors": [mx.array(1.0)] * 3} | changed
     with pytest.raises(ValueError, match=why):
         MODULE.adam(**given, betas=(0.9, 0.999), eps=1e-8)

@@ -7,22 +7,20 @@ constexpr int CHUNK = 1 << 14;  /* numbers that one thread takes at a time */
 constexpr int LINE = 16;        /* numbers of a line of the processor's cache */
 constexpr int WIDEST = 1 << 16; /* columns of a gradient whose rows are gathered */
 
-enum Input : size_t { PARAMETER, GRADIENT, FIRST, SECOND, FACTORS };
+enum Input : size_t { GRADIENT, PARAMETER, FIRST, SECOND, INPUTS };
+enum Factor : size_t { RATE, ROOT, KEEP, FACTORS };
 
-/* One evaluation. */
-struct Job {
-  AdamStep step;        /* all but what is in `factors` */
-  const float* factors; /* rate, root, keep */
+/* One parameter of an evaluation. */
+struct Piece {
   const float* gradient;
   AdamState from;
   AdamResult to;
   int64_t size;
-  /* Of a gradient whose rows do not lie behind each other. */
+  /* Of a gradient whose rows do not lie behind each other; else no rows. */
   int64_t rows, columns, row_stride, column_stride;
-  float* spare; /* CHUNK numbers, or LINE rows, for each worker; null: it lies as the others do */
-  int workers;
 
-  void part(const Table& table, const float* own, int64_t begin, int64_t count) const {
+  void part(const Table& table, const AdamStep& step, const float* own, int64_t begin,
+            int64_t count) const {
     table.adam(step, own, {from.parameter + begin, from.first + begin, from.second + begin},
                {to.parameter + begin, to.first + begin, to.second + begin},
                static_cast<int>(count));
@@ -36,29 +34,48 @@ struct Job {
         out[line * columns + column] = at[line * row_stride + column * column_stride];
   }
 
+  int64_t task() const { return rows == 0 ? CHUNK : LINE; }
+  int64_t all() const { return rows == 0 ? size : rows; }
+};
+
+/* What a thread takes at a time. */
+struct Task {
+  size_t piece;
+  int64_t begin; /* a number, or a row of those that are gathered */
+};
+
+/* One evaluation. */
+struct Job {
+  AdamStep step; /* all but the factors */
+  const float* factors[FACTORS];
+  std::vector<Piece> pieces;
+  std::vector<Task> tasks;
+  float* spare;  /* LINE rows for each worker; null where none are gathered */
+  int64_t width; /* of the widest such row */
+  int workers;
+
   void operator()() {
     const Table& used = table();
-    step.rate = factors[0];
-    step.root = factors[1];
-    step.keep = factors[2];
-    if (spare == nullptr) {
-      const auto tasks = static_cast<int>((size + CHUNK - 1) / CHUNK);
-      share(tasks, workers, [&](int task, int) {
-        const int64_t begin = int64_t{task} * CHUNK;
-        part(used, gradient + begin, begin, std::min<int64_t>(CHUNK, size - begin));
-      });
-      return;
-    }
-    const auto tasks = static_cast<int>((rows + LINE - 1) / LINE);
-    share(tasks, workers, [&](int task, int worker) {
-      float* own = spare + worker * LINE * columns;
-      const int64_t row = int64_t{task} * LINE, count = std::min<int64_t>(LINE, rows - row);
-      gather(row, count, own);
-      part(used, own, row * columns, count * columns);
+    step.rate = *factors[RATE];
+    step.root = *factors[ROOT];
+    step.keep = *factors[KEEP];
+    share(static_cast<int>(tasks.size()), workers, [&](int index, int worker) {
+      const auto& [at, begin] = tasks[static_cast<size_t>(index)];
+      const Piece& piece = pieces[at];
+      const int64_t count = std::min(piece.task(), piece.all() - begin);
+      if (piece.rows == 0) {
+        piece.part(used, step, piece.gradient + begin, begin, count);
+        return;
+      }
+      float* own = spare + worker * LINE * width;
+      piece.gather(begin, count, own);
+      piece.part(used, step, own, begin * piece.columns, count * piece.columns);
     });
   }
 };
 
+/* Inputs are those of each parameter, then the factors; outputs are all parameters, all first
+ * moments, all second ones. */
 class Adam : public Operations {
  public:
   Adam(mx::Stream stream, AdamStep step) : Operations(stream), step_(step) {}
@@ -70,24 +87,35 @@ class Adam : public Operations {
       out.set_data(mx::allocator::malloc(out.nbytes()));
       encoder.set_output_array(out);
     }
-    const mx::array& gradient = inputs[GRADIENT];
     Job job{};
     job.step = step_;
-    job.factors = inputs[FACTORS].data<float>();
-    job.gradient = gradient.data<float>();
-    job.from = {inputs[PARAMETER].data<float>(), inputs[FIRST].data<float>(),
-                inputs[SECOND].data<float>()};
-    job.to = {outputs[0].data<float>(), outputs[1].data<float>(), outputs[2].data<float>()};
-    job.size = static_cast<int64_t>(gradient.size());
     job.workers = threads();
-    if (!gradient.flags().row_contiguous) {
-      job.rows = gradient.shape(0);
-      job.columns = gradient.shape(1);
-      job.row_stride = gradient.strides(0);
-      job.column_stride = gradient.strides(1);
-      job.spare = temporary<float>(encoder, job.workers * LINE * job.columns);
+    const size_t count = (inputs.size() - FACTORS) / INPUTS;
+    for (size_t at = 0; at < FACTORS; at++)
+      job.factors[at] = inputs[INPUTS * count + at].data<float>();
+    for (size_t at = 0; at < count; at++) {
+      const mx::array* own = &inputs[INPUTS * at];
+      const mx::array& gradient = own[GRADIENT];
+      Piece piece{};
+      piece.gradient = gradient.data<float>();
+      piece.from = {own[PARAMETER].data<float>(), own[FIRST].data<float>(),
+                    own[SECOND].data<float>()};
+      piece.to = {outputs[at].data<float>(), outputs[count + at].data<float>(),
+                  outputs[2 * count + at].data<float>()};
+      piece.size = static_cast<int64_t>(gradient.size());
+      if (!gradient.flags().row_contiguous) {
+        piece.rows = gradient.shape(0);
+        piece.columns = gradient.shape(1);
+        piece.row_stride = gradient.strides(0);
+        piece.column_stride = gradient.strides(1);
+        job.width = std::max(job.width, piece.columns);
+      }
+      for (int64_t begin = 0; begin < piece.all(); begin += piece.task())
+        job.tasks.push_back({at, begin});
+      job.pieces.push_back(piece);
     }
-    dispatch(encoder, job);
+    if (job.width > 0) job.spare = temporary<float>(encoder, job.workers * LINE * job.width);
+    dispatch(encoder, std::move(job));
   }
 
   const char* name() const override { return "CowmlxAdam"; }
@@ -101,18 +129,19 @@ void check(const mx::array& array, const std::string& name, const mx::Shape& sha
     refuse(name + " must be float32, of the parameter's shape");
 }
 
-Arrays adam(const mx::array& parameter, const mx::array& gradient, const mx::array& first,
-            const mx::array& second, const mx::array& factors, std::pair<double, double> betas,
-            double eps) {
+std::tuple<Arrays, Arrays, Arrays> adam(const Arrays& parameters, const Arrays& gradients,
+                                        const Arrays& firsts, const Arrays& seconds,
+                                        const Arrays& factors, std::pair<double, double> betas,
+                                        double eps) {
   const mx::Stream stream = cpu_stream();
-  const mx::Shape& shape = parameter.shape();
-  check(parameter, "the parameter", shape);
-  check(gradient, "the gradient", shape);
-  check(first, "the first moment", shape);
-  check(second, "the second moment", shape);
-  if (parameter.size() == 0) refuse("the parameter is empty");
-  if (factors.shape() != mx::Shape{3} || factors.dtype() != mx::float32)
-    refuse("the factors must be float32 (3,)");
+  const size_t count = parameters.size();
+  if (count == 0) refuse("there is no parameter");
+  if (gradients.size() != count || firsts.size() != count || seconds.size() != count)
+    refuse("parameters, gradients and moments must be as many");
+  if (factors.size() != FACTORS) refuse("there must be three factors");
+  for (const mx::array& factor : factors)
+    if (factor.ndim() != 0 || factor.dtype() != mx::float32)
+      refuse("a factor must be float32 of shape ()");
   auto number = [](double value) { return static_cast<float>(value); };
   AdamStep step{};
   step.beta1 = number(betas.first);
@@ -121,35 +150,55 @@ Arrays adam(const mx::array& parameter, const mx::array& gradient, const mx::arr
   step.rest2 = number(1 - betas.second);
   step.eps = number(eps);
   auto lying = [&](const mx::array& array) { return mx::contiguous(array, false, stream); };
-  const bool gathered = gradient.ndim() == 2 && gradient.shape(1) <= WIDEST;
-  Arrays inputs{lying(parameter), gathered ? gradient : lying(gradient), lying(first),
-                lying(second), lying(factors)};
-  return mx::array::make_arrays({shape, shape, shape}, {mx::float32, mx::float32, mx::float32},
-                                std::make_shared<Adam>(stream, step), std::move(inputs));
+  Arrays inputs;
+  std::vector<mx::Shape> shapes;
+  for (size_t at = 0; at < count; at++) {
+    const mx::array& gradient = gradients[at];
+    const mx::Shape& shape = parameters[at].shape();
+    check(parameters[at], "the parameter", shape);
+    check(gradient, "the gradient", shape);
+    check(firsts[at], "the first moment", shape);
+    check(seconds[at], "the second moment", shape);
+    if (gradient.size() == 0) refuse("the parameter is empty");
+    const bool gathered = gradient.ndim() == 2 && gradient.shape(1) <= WIDEST;
+    inputs.push_back(gathered ? gradient : lying(gradient));
+    for (const Arrays* of : {&parameters, &firsts, &seconds}) inputs.push_back(lying((*of)[at]));
+    shapes.push_back(shape);
+  }
+  inputs.insert(inputs.end(), factors.begin(), factors.end());
+  std::vector<mx::Shape> all;
+  for (int part = 0; part < 3; part++) all.insert(all.end(), shapes.begin(), shapes.end());
+  Arrays after =
+      mx::array::make_arrays(std::move(all), std::vector<mx::Dtype>(3 * count, mx::float32),
+                             std::make_shared<Adam>(stream, step), std::move(inputs));
+  const auto first = after.begin() + static_cast<std::ptrdiff_t>(count),
+             second = first + static_cast<std::ptrdiff_t>(count);
+  return {Arrays(after.begin(), first), Arrays(first, second), Arrays(second, after.end())};
 }
 
 }  // namespace
 
 void bind_adam(nb::module_& module) {
   module.def(
-      "adam", adam, "parameter"_a, "gradient"_a, "first"_a, "second"_a, "factors"_a, nb::kw_only(),
-      "betas"_a, "eps"_a,
+      "adam", adam, "parameters"_a, "gradients"_a, "firsts"_a, "seconds"_a, "factors"_a,
+      nb::kw_only(), "betas"_a, "eps"_a,
       R"(A step of Adam (arXiv 1412.6980) or AdamW (arXiv 1711.05101), as mlx.optimizers has them.
 
-The bits are those of mlx's operations.
+The bits are those of mlx's operations. All parameters are one operation.
 
 Args:
-    parameter: float32, of any shape, not empty.
-    gradient: of that shape, as the moments are.
-    first: the first moment.
-    second: the second moment.
-    factors: (3,) float32: the rate of learning; what the root of the second moment is multiplied
-        by, 1 without bias correction; what the parameter is multiplied by first, 1 without decay.
+    parameters: at least one, float32, of any shapes, not empty.
+    gradients: of these shapes, as the moments are.
+    firsts: the first moments.
+    seconds: the second moments.
+    factors: three float32 of shape (): the rate of learning; what the root of the second moment is
+        multiplied by, 1 without bias correction; what the parameter is multiplied by first, 1
+        without decay.
     betas: by which the moments decay.
     eps: added to the root.
 
 Returns:
-    The parameter and both moments after the step.)");
+    The parameters, the first and the second moments after the step.)");
 }
 
 }  // namespace cowmlx
