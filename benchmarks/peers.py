@@ -2,12 +2,12 @@
 
 Both sides generate greedily and take turns. llama.cpp is built for this machine, once, outside of
 the tree: see support/llama_cpp.py. "prefill" is a prompt of 512 tokens; "decode" a row behind 8
-tokens; "long" is both with a prompt of 3,840 tokens; "rows8" and "rows16" are rows together, while
-none is missing; "start" is from the process's start to the first token, "memory" the resident
-memory behind 64 more. "limit" is the machine's, see support/limits.py, and "of limit" the library's
-share of it. For speeds, a ratio above 1 is better; for times and sizes, below 1. "same tokens" is
-the share of equal tokens: 1 where weights are not quantized, unless the two computed different
-things.
+tokens; "4k", "16k" and "32k" are both, with a prompt of 256 tokens less; "rows8" and "rows16" are
+rows together, while none is missing; "start" is from the process's start to the first token,
+"memory" the resident memory behind 64 more. "limit" is the machine's, see support/limits.py, and
+"of limit" the library's share of it. For speeds, a ratio above 1 is better; for times and sizes,
+below 1. "same tokens" is the share of equal tokens: 1 where weights are not quantized, unless the
+two computed different things.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ S = TypeVar("S")
 T = TypeVar("T")
 LLAMA = "llama.cpp"
 PROMPT, SHORT, TOKENS, ROW_TOKENS = 512, 8, 128, 64
-LONG = 3840
 # Tokens of a sequence that llama.cpp reserves memory for.
-LENGTH, ROW_LENGTH, LONG_LENGTH = 1024, 256, 4096
+LENGTH, ROW_LENGTH = 1024, 256
+LONG = {"4k": 4096, "16k": 16384, "32k": 32768}  # with long prompts
+AFTER = 256  # tokens of these that are not the prompt's
 
 BLOCKS = {"S": 12, "M": 6, "L": 3}  # turns, by the model's size
 SMALL = ("S", "M")
 ACTIVATIONS = ("default", "exact", "int8")
 QUANTIZED = ("4bit", "8bit")
-WORKLOADS = ("prefill", "decode", "long", "rows8", "rows16", "start", "memory")
+WORKLOADS = ("prefill", "decode", *LONG, "rows8", "rows16", "start", "memory")
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,9 @@ class Cell:
         rows = []
         if {"prefill", "decode"} & set(asked):
             rows += self._alone([name for name in ("prefill", "decode") if name in asked])
-        if "long" in asked:
-            rows += self._long()
+        for name, length in LONG.items():
+            if name in asked:
+                rows += self._long(name, length)
         counts = [count for count in (8, 16) if f"rows{count}" in asked]
         if counts:
             rows += self._together(counts)
@@ -225,23 +227,24 @@ class Cell:
                     rows.append({**row, "same tokens": alike})
         return rows
 
-    def _long(self) -> list[Row]:
+    def _long(self, name: str, length: int) -> list[Row]:
         """Measure one row with a long prompt, and its decoding behind that."""
-        prompt = random_prompt(self.twins.mlx, LONG)
+        count = length - AFTER
+        prompt = random_prompt(self.twins.mlx, count)
 
         def run(peer: Peer) -> tuple[float, float]:
             done = peer.generate("next", ROW_TOKENS, prompt)
-            return LONG / done.first, done.rate
+            return count / done.first, done.rate
 
-        with self._running("generate", 1, LONG_LENGTH) as peers:
+        with self._running("generate", 1, length) as peers:
             runs = self._turns(peers, run)
         prompts = {side: [first for first, _ in own] for side, own in runs.items()}
         decoded = {side: [rate for _, rate in own] for side, own in runs.items()}
         work = self._work()
-        limits = work.prompt(LONG), work.decoding(1, LONG + ROW_TOKENS // 2)
+        limits = work.prompt(count), work.decoding(1, count + ROW_TOKENS // 2)
         return [
-            *self._compared("long prefill", "tokens/s", prompts, limits[0]),
-            *self._compared("long decode", "tokens/s", decoded, limits[1]),
+            *self._compared(f"{name} prefill", "tokens/s", prompts, limits[0]),
+            *self._compared(f"{name} decode", "tokens/s", decoded, limits[1]),
         ]
 
     def _together(self, counts: list[int]) -> list[Row]:

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_TOKENS = 8192, MAX_LINE = 1 << 17 };
+enum { MAX_TOKENS = 32768, MAX_LINE = 1 << 19 };
 
 static inline double seconds(clockid_t clock) {
   struct timespec time;

@@ -32,7 +32,7 @@ class Shape:
     key_heads: int
     intermediate: int
     vocabulary: int
-    positions: int = 4096
+    positions: int = 32768
     bits: int = 32  # 32: float32; 16: bfloat16; else quantized, with scales of bfloat16
     family: str = "llama"
     head_size: int = 0  # 0: hidden / heads
