@@ -35,6 +35,7 @@ cdef object engine = None
 cdef object require_declared = None  # of cowmlx.arrays.dtypes, once mlx is there
 cdef object output = interpreter.CapturedOutput()
 cdef set kept = set()  # calls that end later
+cdef size_t RESERVE = resources.RESERVE
 
 
 include "values.pxi"
@@ -117,8 +118,8 @@ cdef cbool run(cow_request* r) noexcept:
         ensure_engine()
         if failures.seen:
             engine.recover()
-        if ALLOCATES[<int> r.op]:
-            resources.require_memory(resources.RESERVE, "a call")
+        if ALLOCATES[<int> r.op] and not host.can_map(RESERVE):
+            resources.require_memory(RESERVE, "a call")
         if repeat(r):
             end(r, COW_MLX_OK)
             return False

@@ -155,7 +155,7 @@ static void free_array(cow_array* array) {
 static void unlock_and_tell(void) {
   bool wakes = table.dropped && !atomic_exchange(&table.has_dropped, true);
   unlock();
-  if (wakes) cow_queue_wake();
+  if (wakes) cow_queue_wake_to_release();
 }
 
 static cow_array* new_array(const cow_array_type* type) {

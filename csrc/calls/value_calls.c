@@ -1,6 +1,5 @@
 /* The calls that take values: a program's run and a training's step. Their values are gathered
  * before and scattered after on the caller's thread, so that no context waits for them. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +21,21 @@ enum { NAME_SIZE = 40 };
     INVALID_NULL(#values, "%s is NULL, but %s is %zu", #values, #count, (count)); \
   if ((count) > MAX_VALUES) INVALID_SIZE(#count, count, "at most 65536")
 
-/* "inputs[3].host" */
+static char* append(char* end, const char* text) {
+  const size_t length = strlen(text);
+  memcpy(end, text, length + 1);
+  return end + length;
+}
+
+/* "inputs[3].host". A run names each value; snprintf() would take as long as all checks of one. */
 static const char* name_of(const char* list, size_t index, const char* member,
                            char text[NAME_SIZE]) {
-  snprintf(text, NAME_SIZE, "%s[%zu]%s", list, index, member);
+  char digits[NAME_SIZE];
+  size_t first = NAME_SIZE - 1;
+  digits[first] = 0;
+  do digits[--first] = (char)('0' + index % 10);
+  while (index /= 10);
+  append(append(append(append(append(text, list), "["), digits + first), "]"), member);
   return text;
 }
 
@@ -43,8 +53,12 @@ static cow_mlx_status no_memory(const char* operation, size_t count) {
                    "there is too little memory for %zu values", count);
 }
 
-/* Zeros. One more than needed, so that a count of 0 is no special case. */
-static void* room_for(size_t count, size_t size) { return calloc(count + 1, size); }
+/* Zeros. One more than needed, so that a count of 0 is no special case. calloc() of glibc does not
+ * reuse what a thread has just freed. */
+static void* room_for(size_t count, size_t size) {
+  void* room = malloc((count + 1) * size);
+  return room ? memset(room, 0, (count + 1) * size) : NULL;
+}
 
 /* ------------------------------------------------------------------ Inputs */
 

@@ -23,9 +23,10 @@ static struct {
   atomic_bool open;   /* written with the lock held, as the next one is */
   atomic_int waiting; /* requests from the first to the last */
   atomic_bool
-      work_pending;   /* a call that runs may continue, since the dispatch thread last slept */
-  atomic_bool asleep; /* the thread that sets it to false posts */
-  bool usable;        /* there is a semaphore */
+      work_pending; /* a call that runs may continue, since the dispatch thread last slept */
+  atomic_bool release_pending; /* there are objects to release, before it sleeps the next time */
+  atomic_bool asleep;          /* the thread that sets it to false posts */
+  bool usable;                 /* there is a semaphore */
   cow_semaphore posted;
   pthread_once_t ready;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_ONCE_INIT};
@@ -150,6 +151,11 @@ void cow_queue_wake(void) {
   rouse();
 }
 
+void cow_queue_wake_to_release(void) {
+  atomic_store(&queue.release_pending, true);
+  rouse();
+}
+
 bool cow_queue_is_open(void) { return atomic_load(&queue.open); }
 
 static void make_ready(void) { queue.usable = cow_semaphore_init(&queue.posted); }
@@ -217,17 +223,19 @@ static bool doze(int64_t microseconds) {
   return true;
 }
 
-/* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. */
+/* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. What is
+ * to be released does not end the spin: a request that follows the last one releases it. */
 bool cow_queue_sleep(int64_t microseconds) {
   static cow_spins spins;
   if (cow_spin_until(has_work, NULL, &spins)) return atomic_exchange(&queue.work_pending, false);
   for (;;) {
     atomic_store(&queue.asleep, true);
-    bool work = has_work(NULL);
+    bool work = has_work(NULL) || atomic_load(&queue.release_pending);
     bool woken = !work && doze(microseconds);
     if (woken) continue;
     if (!atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);
-    return atomic_exchange(&queue.work_pending, false) || !work;
+    bool releases = atomic_exchange(&queue.release_pending, false);
+    return atomic_exchange(&queue.work_pending, false) || releases || !work;
   }
 }
 

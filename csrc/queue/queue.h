@@ -19,6 +19,9 @@ bool cow_queue_send(cow_request* request);
 /* Make the dispatch thread look at its work again. Async-signal-safe. */
 void cow_queue_wake(void);
 
+/* Make it release objects of arrays: with the next request, or before it sleeps. */
+void cow_queue_wake_to_release(void);
+
 bool cow_queue_is_open(void);
 
 /* Hand an event to the host's callback for it, on the calling thread; true if there is none. */

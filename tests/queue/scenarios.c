@@ -260,13 +260,30 @@ static void cancel(void) {
   stub_stop_by_request();
 }
 
+/* ---------------------------------------------------------------- Release */
+
+/* It wakes the thread from a sleep without end, too: none lasts. */
+static void release(void) {
+  stub_start();
+  for (int round = 0; round < ROUNDS; round++) {
+    int before = stub_woken();
+    cow_queue_wake_to_release();
+    while (stub_woken() == before) sched_yield();
+    start(&callers[0], 0, STUB_FINISH, round, call_once);
+    cow_queue_wake_to_release(); /* beside a request, which it may not delay */
+    join_all(1);
+    EXPECT(callers[0].status == COW_MLX_OK);
+  }
+  stub_stop_by_request();
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } scenarios[] = {{"many", many},      {"refuse", refuse}, {"nest", nest},
-                   {"end", end_inside}, {"order", order},   {"close", close_scenario},
-                   {"cancel", cancel}};
+  } scenarios[] = {{"many", many},      {"refuse", refuse},  {"nest", nest},
+                   {"end", end_inside}, {"order", order},    {"close", close_scenario},
+                   {"cancel", cancel},  {"release", release}};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
     if (argc == 2 && strcmp(argv[1], scenarios[i].name) == 0) {
       scenarios[i].run();

@@ -15,6 +15,7 @@ typedef struct parked {
 
 static parked table[MAX_PARKED];
 static atomic_int parked_count;
+static atomic_int woken_count;
 static pthread_t thread;
 int32_t stub_history[STUB_HISTORY];
 int stub_history_length;
@@ -156,8 +157,8 @@ static void* serve(void* unused) {
       end(request, COW_MLX_OK);
     } else if (request) {
       run(request);
-    } else if (!step()) {
-      cow_queue_sleep(sleeps++ % 2 ? 20 : -1); /* some end by themselves */
+    } else if (!step() && cow_queue_sleep(sleeps++ % 2 ? 20 : -1)) { /* some end by themselves */
+      atomic_fetch_add(&woken_count, 1);
     }
   }
   cancel_parked();
@@ -193,3 +194,4 @@ int stub_queued(void) {
 }
 
 int stub_parked(void) { return atomic_load(&parked_count); }
+int stub_woken(void) { return atomic_load(&woken_count); }

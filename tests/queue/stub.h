@@ -36,6 +36,9 @@ void stub_open_gate(void);
 int stub_queued(void);
 int stub_parked(void);
 
+/* How often the dispatch thread woke for more than requests. */
+int stub_woken(void);
+
 /* Bytes of an event's text. */
 enum { STUB_TEXT = 16 };
 

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 SOURCES = [HERE / "stub.c", HERE / "scenarios.c"]
 PARTS = ("base/error", "base/handles", "queue/logits", "queue/semaphores")
 SOURCES += [CSRC / f"{part}.c" for part in PARTS]
-SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel"]
+SCENARIOS = ["many", "refuse", "nest", "end", "order", "close", "cancel", "release"]
 
 
 @pytest.fixture(scope="module", params=SANITIZERS)
