@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.hosts import Peer, compile_program
-from benchmarks.support.models import SHAPES, Shape, make, vocabulary
+from benchmarks.support.models import SHAPES, Shape, is_made, make, vocabulary
 
 NAME, VERSION = "llama-cpp-python", "0.3.36"
 
@@ -192,7 +192,7 @@ def twins(model: str, stored: str, folder: Path, gguf_package: Path) -> Twins:
     assert isinstance(shape, Shape)
     shape = replace(shape, bits=FORMATS[stored].bits)
     made = Twins(shape, folder / f"{model}-{stored}", folder / f"{model}-{stored}.gguf")
-    if not made.gguf.exists():
+    if not (made.gguf.exists() and is_made(shape, made.mlx)):
         # mlx stays out of this process, which starts others.
         command = [sys.executable, "-m", __spec__.name, model, stored, folder, gguf_package]
         subprocess.run([str(part) for part in command], check=True)

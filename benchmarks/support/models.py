@@ -152,10 +152,18 @@ def _endless_calf() -> Path:
     return folder
 
 
+def is_made(shape: Shape | RecurrentShape, folder: Path) -> bool:
+    """Whether a folder has the random model of a shape, and not one of an earlier shape."""
+    if not (folder / "tokenizer.json").exists():
+        return False
+    config = json.loads((folder / "config.json").read_text())
+    return all(config.get(key) == value for key, value in shape.config().items())
+
+
 def random_model(name: str) -> Path:
     """Return the folder of a random model, made if need be."""
     folder = BUILD / "models" / name
-    if not (folder / "tokenizer.json").exists():
+    if not is_made(SHAPES[name], folder):
         folder.mkdir(parents=True, exist_ok=True)
         # mlx stays out of this process, which starts others.
         subprocess.run([sys.executable, "-m", __spec__.name, name, str(folder)], check=True)

@@ -149,7 +149,7 @@ class Runtime:
             OutOfMemory: it may not, or is not there.
         """
         limit = mx.get_memory_limit()
-        self.arrays.bound_memory(limit, mx.get_active_memory())  # as note_memory()
+        self.arrays.bound_memory(limit, mx.get_active_memory())
         if size > limit - self.arrays.memory_in_use():
             self.reclaim()
         while size > limit - (used := self.arrays.memory_in_use()):
@@ -162,8 +162,7 @@ class Runtime:
                     limit=limit,
                 )
             self.note_memory()
-        if size > resources.RESERVE or self.memory_is_limited:  # or it would look at nothing
-            self.admission.require(size, what)
+        self.admission.require(size, what)
 
     def limits(self) -> list[memory.Room]:
         """Return what the host's limit leaves; nothing without one."""

@@ -38,6 +38,9 @@ typedef struct slot {
   uint32_t next;       /* free slot */
 } slot;
 
+/* Bytes of elements that take long to give back to the system. */
+enum { LARGE = 1 << 20 };
+
 /* The lock is held for a few instructions at a time, and never while anything else is waited for.
  */
 static struct {
@@ -151,11 +154,16 @@ static void free_array(cow_array* array) {
   free(array);
 }
 
-/* Let go of the lock; wake the engine if it has objects to release. */
+/* Let go of the lock; tell the engine if it has objects to release: at once if one is large, since
+ * giving its memory back would delay the next request. */
 static void unlock_and_tell(void) {
-  bool wakes = table.dropped && !atomic_exchange(&table.has_dropped, true);
+  bool is_large = table.dropped && table.dropped->type.bytes >= LARGE;
+  bool is_first = table.dropped && !atomic_exchange(&table.has_dropped, true);
   unlock();
-  if (wakes) cow_queue_wake_to_release();
+  if (is_large)
+    cow_queue_wake();
+  else if (is_first)
+    cow_queue_wake_to_release();
 }
 
 static cow_array* new_array(const cow_array_type* type) {

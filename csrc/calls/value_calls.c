@@ -53,8 +53,8 @@ static cow_mlx_status no_memory(const char* operation, size_t count) {
                    "there is too little memory for %zu values", count);
 }
 
-/* Zeros. One more than needed, so that a count of 0 is no special case. calloc() of glibc does not
- * reuse what a thread has just freed. */
+/* Zeros. One more than needed, so that a count of 0 is no special case. calloc() of older
+ * glibc does not reuse what a thread has just freed. */
 static void* room_for(size_t count, size_t size) {
   void* room = malloc((count + 1) * size);
   return room ? memset(room, 0, (count + 1) * size) : NULL;

@@ -208,6 +208,7 @@ cow_request* cow_queue_take(void) {
     queue.waiting--;
   }
   pthread_mutex_unlock(&queue.lock);
+  if (request) atomic_store(&queue.release_pending, false); /* what runs it releases first */
   return request;
 }
 
@@ -223,8 +224,8 @@ static bool doze(int64_t microseconds) {
   return true;
 }
 
-/* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. What is
- * to be released does not end the spin: a request that follows the last one releases it. */
+/* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. Objects
+ * to release do not end the spin: the next request may come before its end. */
 bool cow_queue_sleep(int64_t microseconds) {
   static cow_spins spins;
   if (cow_spin_until(has_work, NULL, &spins)) return atomic_exchange(&queue.work_pending, false);

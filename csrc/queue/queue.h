@@ -19,7 +19,7 @@ bool cow_queue_send(cow_request* request);
 /* Make the dispatch thread look at its work again. Async-signal-safe. */
 void cow_queue_wake(void);
 
-/* Make it release objects of arrays: with the next request, or before it sleeps. */
+/* Make it release objects of arrays, with the next request or before it sleeps. */
 void cow_queue_wake_to_release(void);
 
 bool cow_queue_is_open(void);
@@ -43,7 +43,7 @@ cow_request* cow_queue_take(void);
 
 /* Sleep until there is work, at most for a time; -1: without end. Returns at once if work came
  * since the last sleep. True if it may concern calls that run (an event was taken, a wake, the time
- * is over), and not only new requests. */
+ * is over) or there are objects to release, and not only new requests. */
 bool cow_queue_sleep(int64_t microseconds);
 
 /* End a request: its caller wakes up, and owns it again. A request that was never submitted may be

@@ -63,6 +63,7 @@ cow_mlx_status cow_runtime_check(const char* operation) { return operation ? COW
 cow_mlx_status cow_runtime_status(void) { return COW_MLX_OK; }
 void* cow_bootstrap_release_interpreter(void) { return NULL; }
 void cow_bootstrap_restore_interpreter(void* state) { (void)state; }
+void cow_queue_wake(void) {}
 void cow_queue_wake_to_release(void) {}
 
 /* Give an array that is only memory an object, which takes the memory over where it can, and every

@@ -110,6 +110,17 @@ def test_the_kernel_computes_them_at_once(monkeypatch):
     assert calls == [3] * len(KINDS)
 
 
+def test_many_parameters_are_several_operations(monkeypatch):
+    calls = []
+    own = MODULE.adam
+    monkeypatch.setattr(
+        MODULE, "adam", lambda *given, **more: calls.append(len(given[0])) or own(*given, **more)
+    )
+    shapes = {str(number): (1,) for number in range(300)}
+    draw_steps(KINDS["both"], shapes, "rows")
+    assert calls == [64, 64, 64, 64, 44] * 3
+
+
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
 def test_other_types_are_left_to_mlx(dtype):
     given = {"w": mx.ones((2, 3), dtype), "v": mx.ones((3,))}
@@ -126,7 +137,8 @@ def test_other_types_are_left_to_mlx(dtype):
         ({"firsts": [mx.ones((2,), mx.float16)]}, "first moment must be float32"),
         ({"seconds": [mx.ones((1, 2))]}, "second moment must be float32"),
         ({"seconds": []}, "must be as many"),
-        ({"parameters": []}, "there is no parameter"),
+        ({"parameters": []}, "there must be 1 to 64 parameters"),
+        ({"parameters": [mx.ones((2,))] * 65}, "there must be 1 to 64 parameters"),
         ({"factors": [mx.array(1.0)] * 2}, "there must be three factors"),
         ({"factors": [mx.ones((1,))] * 3}, r"a factor must be float32 of shape \(\)"),
     ],

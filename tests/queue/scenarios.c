@@ -262,7 +262,7 @@ static void cancel(void) {
 
 /* ---------------------------------------------------------------- Release */
 
-/* It wakes the thread from a sleep without end, too: none lasts. */
+/* The dispatch thread wakes for it from a sleep without end, too. */
 static void release(void) {
   stub_start();
   for (int round = 0; round < ROUNDS; round++) {

@@ -6,6 +6,7 @@ namespace {
 constexpr int CHUNK = 1 << 14;  /* numbers that one thread takes at a time */
 constexpr int LINE = 16;        /* numbers of a line of the processor's cache */
 constexpr int WIDEST = 1 << 16; /* columns of a gradient whose rows are gathered */
+constexpr size_t MOST = 64;     /* parameters: each output of an operation refers to all others */
 
 enum Input : size_t { GRADIENT, PARAMETER, FIRST, SECOND, INPUTS };
 enum Factor : size_t { RATE, ROOT, KEEP, FACTORS };
@@ -135,7 +136,7 @@ std::tuple<Arrays, Arrays, Arrays> adam(const Arrays& parameters, const Arrays& 
                                         double eps) {
   const mx::Stream stream = cpu_stream();
   const size_t count = parameters.size();
-  if (count == 0) refuse("there is no parameter");
+  if (count == 0 || count > MOST) refuse("there must be 1 to 64 parameters");
   if (gradients.size() != count || firsts.size() != count || seconds.size() != count)
     refuse("parameters, gradients and moments must be as many");
   if (factors.size() != FACTORS) refuse("there must be three factors");
@@ -184,10 +185,10 @@ void bind_adam(nb::module_& module) {
       nb::kw_only(), "betas"_a, "eps"_a,
       R"(A step of Adam (arXiv 1412.6980) or AdamW (arXiv 1711.05101), as mlx.optimizers has them.
 
-The bits are those of mlx's operations. All parameters are one operation.
+The bits are those of mlx's operations. They are one operation.
 
 Args:
-    parameters: at least one, float32, of any shapes, not empty.
+    parameters: 1 to 64, float32, of any shapes, not empty.
     gradients: of these shapes, as the moments are.
     firsts: the first moments.
     seconds: the second moments.
