@@ -193,6 +193,7 @@ def twins(model: str, stored: str, folder: Path, gguf_package: Path) -> Twins:
     shape = replace(shape, bits=FORMATS[stored].bits)
     made = Twins(shape, folder / f"{model}-{stored}", folder / f"{model}-{stored}.gguf")
     if not (made.gguf.exists() and is_made(shape, made.mlx)):
+        made.gguf.unlink(missing_ok=True)  # it may be of an earlier shape
         # mlx stays out of this process, which starts others.
         command = [sys.executable, "-m", __spec__.name, model, stored, folder, gguf_package]
         subprocess.run([str(part) for part in command], check=True)

@@ -45,7 +45,7 @@ cdef class Launch:
     cdef list declared  # the outputs as pairs
     cdef object compute
     cdef list order  # what it takes: indices of inputs, and arrays
-    cdef bint is_checked  # results had the declared types: all later ones have the same
+    cdef bint is_checked  # the first results had the declared types; a recording keeps its types
     cdef object size  # bytes of memory that it needs
     cdef str what  # it is, for messages
 

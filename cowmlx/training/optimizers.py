@@ -60,18 +60,18 @@ class _AtOnce(mlx_optimizers.Adam):
 
 # A parameter's name, the parameter, its gradient and its state.
 _Taken = tuple[str, mx.array, mx.array, dict[str, mx.array]]
-# Numbers of the parameters of one operation, whose gradients are freed together, and how many there
-# are: mlx keeps all inputs of an operation, and all other outputs, for each of its outputs.
-_AT_ONCE, _MOST = 1 << 22, 64
+# Numbers of all parameters of one operation: their gradients are freed together.
+_AT_ONCE = 1 << 22
 
 
 def _groups(taken: list[_Taken]) -> Iterator[list[_Taken]]:
-    """Yield at most :data:`_MOST` parameters of :data:`_AT_ONCE` numbers, or one alone."""
+    """Yield the parameters of each operation: :data:`_AT_ONCE` numbers at most, or just one."""
+    most = kernels.module().ADAM_MOST
     group: list[_Taken] = []
     size = 0
     for one in taken:
         size += one[1].size
-        if len(group) == _MOST or (group and size > _AT_ONCE):
+        if len(group) == most or (group and size > _AT_ONCE):
             yield group
             group, size = [], one[1].size
         group.append(one)

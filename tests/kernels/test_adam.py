@@ -98,24 +98,25 @@ def test_numbers_that_are_none_stay_in_their_place(number):
     assert np.array_equal(np.array(found), np.array(wanted), equal_nan=True)
 
 
-def test_the_kernel_computes_them_at_once(monkeypatch):
-    calls = []
+@pytest.fixture
+def calls(monkeypatch):
+    """The number of parameters of each operation."""
+    made = []
     own = MODULE.adam
     monkeypatch.setattr(
-        MODULE, "adam", lambda *given, **more: calls.append(len(given[0])) or own(*given, **more)
+        MODULE, "adam", lambda *given, **more: made.append(len(given[0])) or own(*given, **more)
     )
+    return made
+
+
+def test_the_kernel_computes_them_at_once(calls):
     for kind in KINDS.values():
         start = {name: mx.ones((2, 2)) for name in "abc"}
         stepped(both(kind, start)[0], start, start)
     assert calls == [3] * len(KINDS)
 
 
-def test_many_parameters_are_several_operations(monkeypatch):
-    calls = []
-    own = MODULE.adam
-    monkeypatch.setattr(
-        MODULE, "adam", lambda *given, **more: calls.append(len(given[0])) or own(*given, **more)
-    )
+def test_many_parameters_are_several_operations(calls):
     shapes = {str(number): (1,) for number in range(300)}
     draw_steps(KINDS["both"], shapes, "rows")
     assert calls == [64, 64, 64, 64, 44] * 3

@@ -136,7 +136,8 @@ std::tuple<Arrays, Arrays, Arrays> adam(const Arrays& parameters, const Arrays& 
                                         double eps) {
   const mx::Stream stream = cpu_stream();
   const size_t count = parameters.size();
-  if (count == 0 || count > MOST) refuse("there must be 1 to 64 parameters");
+  if (count == 0 || count > MOST)
+    refuse("there must be 1 to " + std::to_string(MOST) + " parameters");
   if (gradients.size() != count || firsts.size() != count || seconds.size() != count)
     refuse("parameters, gradients and moments must be as many");
   if (factors.size() != FACTORS) refuse("there must be three factors");
@@ -180,6 +181,7 @@ std::tuple<Arrays, Arrays, Arrays> adam(const Arrays& parameters, const Arrays& 
 }  // namespace
 
 void bind_adam(nb::module_& module) {
+  module.attr("ADAM_MOST") = MOST;
   module.def(
       "adam", adam, "parameters"_a, "gradients"_a, "firsts"_a, "seconds"_a, "factors"_a,
       nb::kw_only(), "betas"_a, "eps"_a,
@@ -188,7 +190,7 @@ void bind_adam(nb::module_& module) {
 The bits are those of mlx's operations. They are one operation.
 
 Args:
-    parameters: 1 to 64, float32, of any shapes, not empty.
+    parameters: 1 to ADAM_MOST, float32, of any shapes, not empty.
     gradients: of these shapes, as the moments are.
     firsts: the first moments.
     seconds: the second moments.
