@@ -21,13 +21,13 @@
  *
  *  1. Every call that can fail returns a cow_mlx_status: 0 is success, a
  *     negative value an error, COW_MLX_DONE means "no more output". Results go
- *     through out-pointers and are written only on COW_MLX_OK; the size of a
- *     buffer that was too small is the one exception.
+ *     through out-pointers, which are written only on COW_MLX_OK and
+ *     COW_MLX_DONE; the size of a buffer that was too small is the one exception.
  *  2. cow_mlx_error_message() explains the last failed call of this thread to
  *     people, and cow_mlx_error_details() to programs.
  *  3. Handles are positive int32 values; 0 is never a handle. A freed, stale or
- *     foreign handle is COW_MLX_EHANDLE. A value is reused only after 268 million
- *     handles of its kind. 65,535 handles of a kind can be open at once. Handles
+ *     foreign handle is COW_MLX_EHANDLE. While few are open, a value is reused only
+ *     after 268 million handles of its kind. 65,535 of a kind can be open at once. They
  *     may be passed between threads. Only handles have to be freed. Handles of
  *     arrays are int64 values below 2^53 that are never reused, up to 16,777,215
  *     at once.
@@ -41,17 +41,18 @@
  *  6. Results of variable size go to (buffer, capacity, *length). If capacity is
  *     too small, the call is COW_MLX_EBUFFER: *length receives the size needed,
  *     and nothing is consumed, so call again. A NULL buffer with capacity 0
- *     asks for the size and returns COW_MLX_OK. Text is NUL-terminated if
- *     there is room for the terminator; *length never counts it.
+ *     asks for the size and returns COW_MLX_OK, except for cow_mlx_context_next(),
+ *     where it is a buffer of 0 bytes. Text is NUL-terminated if there is room for
+ *     the terminator; *length never counts it.
  *  7. Callbacks run on the thread that made the call, while it waits. Callbacks of
- *     a call that returns at once (..._async) run on the thread that polls. They
+ *     a call that returns at once (..._async) run on the thread that polls or takes. They
  *     may block and may call the library. Returning false cancels the call. A
  *     callback must return: leaving it by longjmp(), by pthread_exit() or by
  *     an exception that passes through the library is undefined.
  *  8. Every function may be called from any thread once the runtime has started.
  *     A context takes one call at a time: a second call while the first still
- *     runs is COW_MLX_ESTATE. Only cow_mlx_context_cancel(),
- *     cow_mlx_context_info(), _tokens() and _stats() are allowed meanwhile.
+ *     runs is COW_MLX_ESTATE. Only cow_mlx_context_cancel(), _free(), _info(),
+ *     _tokens(), _stats() and _wake_fd() are allowed meanwhile.
  *  9. Options that a model, its cache or this build does not support are refused
  *     with COW_MLX_EUNSUPPORTED and the reason. No option is ignored.
  *
@@ -59,7 +60,7 @@
  * COW_MLX_EINVAL (an argument is NULL, out of range or malformed),
  * COW_MLX_EHANDLE, COW_MLX_ESTATE (the runtime is not running),
  * COW_MLX_ECANCELED (the runtime was stopped meanwhile), COW_MLX_EFORK (called
- * in a forked child), COW_MLX_ENOMEM (too little memory, or no more threads),
+ * in a forked child), COW_MLX_ENOMEM (too little memory, no more threads or handles),
  * COW_MLX_EIO (too many open files, or the system failed a read or write) and
  * COW_MLX_EINTERNAL (a bug of the library; the message says where). After ENOMEM
  * and EIO the same call can be made again. A fault outside of a single call ends

@@ -39,11 +39,11 @@ type RuntimeParams struct {
 	// of contexts with share_prefix are written in the background, the last ones by
 	// cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md)
 	PromptCacheDir string
-	// bytes that the files in prompt_cache_dir may take; those that were not used for longest are
-	// removed; at least 1. Default: 4 GiB; default 4294967296
+	// bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
+	// are removed. Default: 4 GiB; default 4294967296
 	PromptCacheBytes uint64
 	// bytes that the weights of all models may take together; 0: no bound. Before weights are read
-	// that would pass it, models that were not used for longest are put to sleep, as by
+	// that would pass it, the least recently used models are put to sleep, as by
 	// cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed
 	ModelMemory uint64
 	// folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
@@ -94,7 +94,7 @@ type ModelParams struct {
 	// let Python code in the model folder run. Off by default
 	TrustRemoteCode bool
 	// size of the store of processed prompts, and of states inside them, that the model's contexts
-	// share; those that were not used for longest are dropped; 0: none; default 256 MiB
+	// share; the least recently used ones are dropped; 0: none; default 256 MiB
 	PrefixCacheBytes uint64
 	// one of COW_MLX_ACTIVATIONS_; default DEFAULT
 	Activations Activations
@@ -107,8 +107,8 @@ type ModelParams struct {
 	Split Split
 	// time limit to connect to all workers; above 0; default 60000
 	ConnectTimeoutMs uint32
-	// time after which a silent machine is lost, or two machines that do not reach each other;
-	// 2000 at least during a load; at least 100; default 5000
+	// time after which a machine that does not answer is lost, and so are two machines that do not
+	// reach each other. At least 100; during a load at least 2000 hold; default 5000
 	SilenceTimeoutMs uint32
 	// bits of a weight after the load, a number of quantize_mode; 0 (default): the weights stay as
 	// they are
@@ -117,8 +117,8 @@ type ModelParams struct {
 	QuantizeGroup int32
 	// one of COW_MLX_QUANTIZE_; default AFFINE
 	QuantizeMode QuantizedFormat
-	// bytes of images and of their embeddings that the model keeps for later prompts; those that
-	// were not used for longest are dropped, but for those of the last prompt and of contexts;
+	// bytes of images and of their embeddings that the model keeps for later prompts. The least
+	// recently used ones are dropped, except those of the last prompt and of open contexts;
 	// default 64 MiB
 	MediaCache uint64
 }
@@ -160,9 +160,9 @@ func (p *ModelParams) lower(l *lowering) unsafe.Pointer {
 type ContextParams struct {
 	// tokens the context may hold; 0: the model's context length
 	MaxTokens uint64
-	// 0: keys and values in the model's type; 4 or 8: quantized, where model_info says that the
-	// cache can "quantise", but for layers with a sliding window; only contexts with the same bits
-	// and group size share a batch
+	// 0: keys and values in the model's type. 4 or 8: quantized, except in layers with a sliding
+	// window, if model_info says that the cache can "quantise". Only contexts with equal kv_bits
+	// and kv_group_size share a batch
 	KVBits int32
 	// values that share a scale: 32, 64 or 128; 0: 64, or 32 where a head is not a multiple of 64
 	// wide
@@ -178,10 +178,10 @@ type ContextParams struct {
 	// reuse processed prompts of the model's other contexts, and share those of this one; default
 	// true
 	SharePrefix bool
-	// with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between
-	// states that are kept for later prompts, besides those at the borders of messages of a prompt
-	// of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these;
-	// default 1024
+	// tokens between two states that are kept inside a prompt for later prompts, where the cache
+	// cannot drop tokens in place. States at the borders of messages are kept, too, of prompts
+	// from cow_mlx_context_chat() and cow_mlx_model_chat_prompt(). 32 or more; 0: only these.
+	// Needs share_prefix; default 1024
 	CheckpointInterval uint64
 }
 
@@ -303,20 +303,20 @@ type GenerationParams struct {
 	// closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
 	// Only whitespace may stand behind the marker. NULL (default): the marker alone
 	ThinkingEndText string
-	// texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
-	// and the generation ends with the match. Outside of a model's thinking, in a chat. The first
-	// that is generated counts. Tokens that would continue behind one are not allowed
+	// at most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
+	// generated; the text before it is free. The generation ends when the grammar has matched. In
+	// a chat, thinking is not searched. Tokens that continue behind a trigger are not allowed
 	GrammarTriggers []string
-	// or NULL (default). Called once for each token, on the thread of the call that waits for that
-	// token: generate, chat, next or poll, after an asynchronous call those that take or poll. So
-	// it and user_data must last until the generation has ended. A token costs one round trip to
-	// that thread, and none is computed ahead; others in the batch go on. No draft. Values that
-	// are not allowed are COW_MLX_EINVAL and end the generation
+	// or NULL (default). Called once for each token, on the thread whose call waits for the token:
+	// generate, chat, next or poll, and after an asynchronous call poll, next or next_event. It
+	// and user_data must last until the generation has ended. Each token costs a round trip to
+	// that thread, and no token is computed ahead; other contexts of the batch go on. Excludes
+	// drafts. Values that are not allowed are COW_MLX_EINVAL and end the generation
 	LogitsFn LogitsFunc
 	// 1: drafts come from the model's own head for the token behind the next (multi-token
-	// prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3, GLM
-	// 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
-	// batched. 0 (default): off
+	// prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, Qwen3-Next,
+	// DeepSeek V3, GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a
+	// context is not batched. 0 (default): off
 	DraftHeads int64
 }
 

@@ -163,6 +163,7 @@ class Handover(ABC):
                 self.ask_host(self.waiter.call.ask_logits)
             return False
         self.waiter = None
+        self._outlet.resume(self)
         self.show()
         return True
 

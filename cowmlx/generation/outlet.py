@@ -79,6 +79,7 @@ class Outlet:
         self._outlets = outlets
         self._handle = handle
         self._round = 0
+        self._is_watched = False  # whether the host has a descriptor
         self._offered = 0  # pieces, the first of the outbox
         self._ended = False  # whether the end is offered
 
@@ -94,10 +95,15 @@ class Outlet:
         self._offered, self._ended = 0, False
 
     def clear(self) -> None:
-        """Forget the generation."""
+        """Forget the generation; calls of the host come to this thread until another begins."""
         if self._outlets is not None:
             self._outlets.clear(self._handle())
         self._round = self._offered = 0
+
+    def resume(self, generation: Handover) -> None:
+        """Offer pieces once no call waits for them, if the host has a descriptor."""
+        if self._is_watched and not self._round:
+            self.begin(0, generation.cancel_epoch)
 
     def watch(self, generation: Handover | None) -> int:
         """Return a descriptor that is readable while there is something to take.
@@ -111,8 +117,9 @@ class Outlet:
             problem = os.strerror(-fd)
             failures.reraise_shortage(OSError(-fd, problem))
             raise InputOutput(f"no descriptor can be opened: {problem}", reason="no_descriptors")
-        if generation is not None and not self._round:
-            self.begin(0, generation.cancel_epoch)
+        self._is_watched = True
+        if generation is not None and generation.waiter is None:
+            self.resume(generation)
         return fd
 
     def note_taken(self, generation: Handover) -> None:

@@ -151,7 +151,10 @@ class Generations:
                 known=known,
                 logits_function=function,
             )
-            context.outlet.begin(call.round, call.cancel_epoch)
+            if call.round:
+                context.outlet.begin(call.round, call.cancel_epoch)
+            else:
+                context.outlet.clear()  # until this call has ended, others are refused
             context.failure = None
             context.wait(waiter)
 

@@ -179,8 +179,9 @@ COW_MLX_API uint32_t cow_mlx_abi_version(void);
 COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
- * Get the error message of this thread's last call, except cow_mlx_context_cancel(),
- * cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details().
+ * Get the error message of this thread's last call. These calls leave it as it is: the three
+ * _cancel() functions, every _init(), cow_mlx_error_details(), cow_mlx_status_name(),
+ * cow_mlx_version() and cow_mlx_abi_version().
  *
  * The message names the operation, the value and accepted values. Never NULL; "" after a call that
  * did not fail. Valid until the thread's next call. Other threads use cow_mlx_context_info() for a

@@ -22,10 +22,10 @@ enum {
 typedef struct cow_mlx_context_params {
   size_t struct_size;
   size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
-  int32_t kv_bits;       /**< 0: keys and values in the model's type; 4 or 8: quantized, where
-                              model_info says that the cache can "quantise", but for layers with
-                              a sliding window; only contexts with the same bits and group size
-                              share a batch */
+  int32_t kv_bits;       /**< 0: keys and values in the model's type. 4 or 8: quantized, except in
+                              layers with a sliding window, if model_info says that the cache can
+                              "quantise". Only contexts with equal kv_bits and kv_group_size share
+                              a batch */
   int32_t kv_group_size; /**< values that share a scale: 32, 64 or 128; 0: 64, or 32 where a
                               head is not a multiple of 64 wide */
   bool solo;             /**< never share a batch with other contexts */
@@ -34,9 +34,10 @@ typedef struct cow_mlx_context_params {
   size_t keep_tokens;    /**< with ROLL: tokens at the front that are never dropped */
   /** reuse processed prompts of the model's other contexts, and share those of this one */
   bool share_prefix COW_MLX_DEFAULT(true);
-  /** with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between
-   *  states that are kept for later prompts, besides those at the borders of messages of a prompt
-   *  of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these */
+  /** tokens between two states that are kept inside a prompt for later prompts, where the cache
+   *  cannot drop tokens in place. States at the borders of messages are kept, too, of prompts from
+   *  cow_mlx_context_chat() and cow_mlx_model_chat_prompt(). 32 or more; 0: only these. Needs
+   *  share_prefix */
   size_t checkpoint_interval COW_MLX_DEFAULT(1024);
 } cow_mlx_context_params;
 
@@ -155,8 +156,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
 
 /**
  * Load a saved context, also one from an earlier process. A running generation ends. A call that
- * fails changes nothing, with one exception: if tokens are processed again, the context then
- * holds those that were.
+ * fails changes nothing, with one exception: if it fails while it processes tokens again, the
+ * context holds the tokens processed so far.
  *
  * @retval COW_MLX_ENOENT     no such file
  * @retval COW_MLX_EFORMAT    damaged, of another version, or saved with another model, tokenizer,

@@ -21,14 +21,15 @@ typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data
 /**
  * The host's own processor of logits: it changes them before a token is sampled.
  *
- * It gets the model's logits, before bias and penalties; a grammar counts for more. What it writes
- * must be numbers or -INFINITY, which forbids a token; one token must be left.
+ * It gets the model's logits, before bias and penalties. It must write numbers, or -INFINITY, which
+ * forbids a token, and leave at least one token. A grammar decides over it: if all tokens that the
+ * grammar allows are forbidden, one of them is generated.
  *
- * @param tokens      all tokens of the context; -1 for a row of embeddings, and for the position of
+ * @param tokens      all tokens of the context; -1 for a row of embeddings, and for a position of
  *                    an image its id in prompts
- * @param count       of them
- * @param logits      of every token of the vocabulary, to be changed in place
- * @param vocabulary  their number
+ * @param count       number of tokens
+ * @param logits      a value for every token of the vocabulary, changed in place
+ * @param vocabulary  number of logits
  * @return false to cancel the call
  */
 typedef bool (*cow_mlx_logits_fn)(const int32_t* tokens, size_t count, float* logits,
@@ -127,23 +128,23 @@ typedef struct cow_mlx_generation_params {
   const char* thinking_end_text; /**< closes the thinking, at most 4096 bytes; if the model's end
                                       marker is not in it, it follows. Only whitespace may stand
                                       behind the marker. NULL (default): the marker alone */
-  const char* const* grammar_triggers; /**< texts, at most 16 of 256 bytes, behind which the grammar
-                                            begins; the text before is free, and the generation ends
-                                            with the match. Outside of a model's thinking, in a
-                                            chat. The first that is generated counts. Tokens that
-                                            would continue behind one are not allowed */
+  const char* const* grammar_triggers; /**< at most 16 texts of at most 256 bytes. The grammar
+                                            begins behind the first one that is generated; the text
+                                            before it is free. The generation ends when the grammar
+                                            has matched. In a chat, thinking is not searched.
+                                            Tokens that continue behind a trigger are not allowed */
   size_t grammar_trigger_count;        /**< 0 (default): the grammar begins at once */
-  /** or NULL (default). Called once for each token, on the thread of the call that waits for that
-   * token: generate, chat, next or poll, after an asynchronous call those that take or poll. So it
-   * and user_data must last until the generation has ended. A token costs one round trip to that
-   * thread, and none is computed ahead; others in the batch go on. No draft. Values that are not
-   * allowed are COW_MLX_EINVAL and end the generation */
+  /** or NULL (default). Called once for each token, on the thread whose call waits for the token:
+   * generate, chat, next or poll, and after an asynchronous call poll, next or next_event. It and
+   * user_data must last until the generation has ended. Each token costs a round trip to that
+   * thread, and no token is computed ahead; other contexts of the batch go on. Excludes drafts.
+   * Values that are not allowed are COW_MLX_EINVAL and end the generation */
   cow_mlx_logits_fn logits_fn;
   int64_t draft_heads; /**< 1: drafts come from the model's own head for the token behind the next
                             (multi-token prediction), draft_tokens of them; 2 if that is 0. For
-                            folders of Qwen 3.5, DeepSeek V3, GLM 4.5 and MiMo that have its
-                            weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
-                            batched. 0 (default): off */
+                            folders of Qwen 3.5, Qwen3-Next, DeepSeek V3, GLM 4.5 and MiMo that
+                            have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is
+                            not batched. 0 (default): off */
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -351,11 +352,12 @@ cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens, size_t 
 
 /**
  * Cancel the work of a context, within one step or prompt chunk. Never blocks. A prompt chunk takes
- * about a tenth of a second on a CPU. On a GPU it has 256 tokens or more, and takes up to 1.2 s.
+ * about a tenth of a second on a CPU. On a GPU it has 256 tokens or more, and takes up to 1.6 s.
  *
- * A running begin, generate or chat returns COW_MLX_ECANCELED; after an asynchronous call, next or
- * next_event does. Otherwise next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. An idle
- * context does not change. The context stays usable.
+ * A running begin, generate or chat returns COW_MLX_ECANCELED. So do next while the prompt of a
+ * cow_mlx_context_begin_async() is processed, and next_event of a chat that has not ended.
+ * Otherwise next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. An idle context does not
+ * change. The context stays usable.
  *
  * Async-signal-safe: a signal handler may call it at any time. It changes neither errno nor the
  * thread's error message, even if it fails.

@@ -22,9 +22,9 @@ typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* use
 
 /** How layers with weights of 16 bits and fewer treat their inputs before they multiply. */
 enum {
-  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< INT8 for quantized weights with kernels, on a CPU. Rounded
-                                        to bfloat16, as mlx's are, for weights of this type with
-                                        the kernels avx512bf16, AMD's default. Else EXACT */
+  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< on a CPU with kernels: INT8 for quantized weights, and
+                                        rounded to bfloat16, as mlx's are, for weights of this type
+                                        with the kernels avx512bf16 (AMD's default). Else EXACT */
   COW_MLX_ACTIVATIONS_EXACT = 1,   /**< no rounding: results are mlx's up to float rounding */
   COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits: faster, at a loss that is small
                                         beside the loss of 4-bit weights */
@@ -54,7 +54,7 @@ typedef struct cow_mlx_model_params {
   bool lazy;              /**< leave the weights on disk until they are first used */
   bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
   /** size of the store of processed prompts, and of states inside them, that the model's contexts
-   *  share; those that were not used for longest are dropped; 0: none */
+   *  share; the least recently used ones are dropped; 0: none */
   uint64_t prefix_cache_bytes COW_MLX_DEFAULT(256 << 20);
   int32_t activations;        /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   const char* const* workers; /**< the other machines that run a part of the model, "HOST:PORT"
@@ -65,15 +65,15 @@ typedef struct cow_mlx_model_params {
   int32_t split;              /**< one of COW_MLX_SPLIT_; default AUTO */
   /** time limit to connect to all workers; above 0 */
   uint32_t connect_timeout_ms COW_MLX_DEFAULT(60000);
-  /** time after which a silent machine is lost, or two machines that do not reach each other; 2000
-   * at least during a load; at least 100 */
+  /** time after which a machine that does not answer is lost, and so are two machines that do not
+   * reach each other. At least 100; during a load at least 2000 hold */
   uint32_t silence_timeout_ms COW_MLX_DEFAULT(5000);
   int64_t quantize_bits;  /**< bits of a weight after the load, a number of quantize_mode; 0
                                (default): the weights stay as they are */
   int32_t quantize_group; /**< numbers that share a scale; 0: as quantize_mode has them */
   int32_t quantize_mode COW_MLX_ONE_OF(QUANTIZE); /**< one of COW_MLX_QUANTIZE_; default AFFINE */
-  /** bytes of images and of their embeddings that the model keeps for later prompts; those that
-   * were not used for longest are dropped, but for those of the last prompt and of contexts */
+  /** bytes of images and of their embeddings that the model keeps for later prompts. The least
+   * recently used ones are dropped, except those of the last prompt and of open contexts */
   uint64_t media_cache COW_MLX_DEFAULT(64 << 20);
 } cow_mlx_model_params;
 
@@ -83,7 +83,7 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
 
 /**
  * Load a model folder in the Hugging Face layout: config.json, *.safetensors, tokenizer.json,
- * optionally a chat template. Never uses the network. In Hugging Face's cache, path is a model's
+ * optionally a chat template. Downloads nothing. In Hugging Face's cache, path is a model's
  * entry (models--org--name) or one of its snapshots. If there is no such folder, path may also be
  * the name of a model there ("org/name").
  *
@@ -136,7 +136,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path,
  * model is loaded.
  *
  * Never blocks. Until the model is loaded, calls on it are COW_MLX_ESTATE, except poll, wake_fd and
- * free. A failed load keeps its handle, so that poll can report the failure, until it is freed.
+ * free. A failed load keeps its handle until it is freed, so that poll can report the failure;
+ * other calls on it are COW_MLX_EHANDLE.
  * Polls call progress, on their thread, with the current fraction; false cancels. The load does not
  * wait for polls.
  *
@@ -201,8 +202,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  * Describe a model's folder without loading it, as a JSON object:
  *
  * - "name", "path", "architecture", "parameters", "quantization", "context_length",
- *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(), or null
- *   if it does not load.
+ *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(). If it
+ *   does not load, those but "name" and "path" are null.
  * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
  *   context, or null if unknown.
  * - estimates: "load_bytes" that a load takes at its peak, and "peak_bytes_of_1000_tokens" that a

@@ -18,8 +18,9 @@ enum {
   COW_MLX_LOG_INFO = 2     /**< starts, loads and choices */
 };
 
-/** Receives one message, on the thread of the call that caused it, as that call ends. user_data
- *  must live until every call made before the last stop has returned. */
+/** Receives one message, on the thread of the call that caused it, as that call ends; of a call
+ *  that returns at once, on the thread that polls or takes. It may call the library. user_data must
+ *  live until every call made before the last stop has returned. */
 typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_data);
 
 typedef struct cow_mlx_runtime_params {
@@ -53,11 +54,11 @@ typedef struct cow_mlx_runtime_params {
    *  of contexts with share_prefix are written in the background, the last ones by
    *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
   const char* prompt_cache_dir;
-  /** bytes that the files in prompt_cache_dir may take; those that were not used for longest are
-   *  removed; at least 1. Default: 4 GiB */
+  /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
+   *  are removed. Default: 4 GiB */
   uint64_t prompt_cache_bytes COW_MLX_DEFAULT(4294967296);
   /** bytes that the weights of all models may take together; 0: no bound. Before weights are read
-   *  that would pass it, models that were not used for longest are put to sleep, as by
+   *  that would pass it, the least recently used models are put to sleep, as by
    *  cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed */
   uint64_t model_memory;
   /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
@@ -82,8 +83,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216; wired_limit is
  *                               above the device's recommended working set
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
- * @retval COW_MLX_ENOENT        no usable Python was found (the message lists the places searched),
- *                               or the Python lacks mlx
+ * @retval COW_MLX_ENOENT        no usable Python was found (the message names the library's folder
+ *                               and what to set), or the Python lacks mlx
  * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
  *                               another version, the caller is a sub-interpreter, or mlx cannot be
  *                               loaded

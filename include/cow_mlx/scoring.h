@@ -96,8 +96,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context
  *
  * The text is tokenized as by cow_mlx_model_tokenize() with COW_MLX_ADD_SPECIAL, and cut into
  * windows of so many tokens. Each window is processed from an empty state; its first token is not
- * scored. What the context holds does not count and stays. mlx-lm's perplexity is the same for the
- * same windows, but leaves out a last window that is shorter.
+ * scored. The context's tokens are not used and do not change. mlx-lm's perplexity is the same for
+ * the same windows, but leaves out a last window that is shorter.
  *
  * @param text        UTF-8; may be NULL if length is 0
  * @param length      bytes of text, or COW_MLX_NUL

@@ -77,10 +77,11 @@ typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t coun
  * ("schedules", "boundaries"); or "constant" ("value"), or "warmup" ("steps", "init", "then"),
  * which grows linearly to the start of the schedule "then".
  *
- * fine_tune is only for cow_mlx_training_create_for_model(): a JSON object with "type" (lora, dora
- * or full; lora), "rank" (8), "scale" (20), "dropout" (0), "num_layers" (counted from the last; -1:
- * all), "keys" (names of the layers that get an adapter; null: all that can) and "grad_checkpoint"
- * (false; true computes activations again, which takes less memory and more time).
+ * fine_tune is only for cow_mlx_training_create_for_model(): a JSON object with "type" ("lora",
+ * "dora" or "full"; default "lora"), "rank" (default 8), "scale" (20), "dropout" (0), "num_layers"
+ * (counted from the last; default -1: all), "keys" (names of the layers that get an adapter;
+ * default null: all that can) and "grad_checkpoint" (default false; true computes activations
+ * again, which takes less memory and more time).
  */
 typedef struct cow_mlx_training_params {
   size_t struct_size;
@@ -115,10 +116,10 @@ COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* COW_MLX_N
  * (rows, columns), with any token after the end of a row; and targets, bool of the same shape, true
  * where the token is a training target.
  *
- * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; 2048, or the
- * model's context length if that is less), "long_rows" (cut or refuse; cut), "mask_prompt" (false;
- * true learns the completion, or a chat's last message, alone) and "packing" (false; true puts
- * short rows behind each other).
+ * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; default 2048, or
+ * the model's context length if that is less), "long_rows" ("cut" or "refuse"; default "cut"),
+ * "mask_prompt" (default false; true learns the completion, or a chat's last message, alone) and
+ * "packing" (default false; true puts short rows behind each other).
  */
 typedef struct cow_mlx_fit_params {
   size_t struct_size;

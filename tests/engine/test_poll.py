@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from ctypes import byref, c_size_t
 
 import pytest
 from driver import KINDS, KV, delivered, prompt
+from support import signatures
 from support.library import StatusError
+from support.outputs import poisoned_struct
 from support.signatures import DONE, EHANDLE, ESTATE, ETIMEDOUT, OK
 from support.wake import readable, wake_fd
 
@@ -228,3 +231,35 @@ def test_descriptors_are_all_closed(lib, tiny):
     for context in contexts:
         lib.free(context)
     assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize("call", ["generate", "begin", "chat"])
+@pytest.mark.parametrize("watched", ["before", "meanwhile"])
+def test_a_descriptor_lets_no_call_wait_for_the_one_whose_callback_makes_it(
+    lib, calf, call, watched
+):
+    """A call that waited for the outlet would wait for itself."""
+    context = lib.context(calf)
+    if watched == "before":
+        wake_fd(lib, context)
+    seen = []
+
+    def callback(*_):
+        wake_fd(lib, context)
+        event = byref(poisoned_struct(signatures.cow_mlx_event))
+        seen.append(lib.c.cow_mlx_context_next(context, None, 0, byref(c_size_t()), None))
+        seen.append(lib.c.cow_mlx_context_next_event(context, event))
+        seen.append(lib.c.cow_mlx_context_poll(context, FOREVER))
+
+    if call == "chat":
+        lib.chat(context, [{"role": "user", "content": "Hi"}], callback, max_tokens=3)
+    elif call == "generate":
+        lib.generate(context, prompt(9), callback, max_tokens=3)
+    else:
+        lib.begin(context, prompt(9), max_tokens=3, prompt_progress=callback)
+        assert readable(wake_fd(lib, context), 60)
+        assert len(delivered(lib.drain(context))) == 3
+    assert set(seen) == {ESTATE}
+    assert lib.next(context).status == DONE
+    assert readable(wake_fd(lib, context)), "after the end nothing blocks"
+    lib.free(context)

@@ -42,11 +42,11 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
    *  contexts with share_prefix are written in the background, the last ones by
    *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
   std::string prompt_cache_dir;
-  /** bytes that the files in prompt_cache_dir may take; those that were not used for longest are
-   *  removed; at least 1. Default: 4 GiB; default 4294967296 */
+  /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
+   *  are removed. Default: 4 GiB; default 4294967296 */
   using cow_mlx_runtime_params::prompt_cache_bytes;
   /** bytes that the weights of all models may take together; 0: no bound. Before weights are read
-   *  that would pass it, models that were not used for longest are put to sleep, as by
+   *  that would pass it, the least recently used models are put to sleep, as by
    *  cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed */
   using cow_mlx_runtime_params::model_memory;
   /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
@@ -78,7 +78,7 @@ struct ModelFields : protected cow_mlx_model_params {
   /** let Python code in the model folder run. Off by default */
   using cow_mlx_model_params::trust_remote_code;
   /** size of the store of processed prompts, and of states inside them, that the model's contexts
-   *  share; those that were not used for longest are dropped; 0: none; default 256 MiB */
+   *  share; the least recently used ones are dropped; 0: none; default 256 MiB */
   using cow_mlx_model_params::prefix_cache_bytes;
   /** one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   using cow_mlx_model_params::activations;
@@ -91,8 +91,8 @@ struct ModelFields : protected cow_mlx_model_params {
   using cow_mlx_model_params::split;
   /** time limit to connect to all workers; above 0; default 60000 */
   using cow_mlx_model_params::connect_timeout_ms;
-  /** time after which a silent machine is lost, or two machines that do not reach each other;
-   *  2000 at least during a load; at least 100; default 5000 */
+  /** time after which a machine that does not answer is lost, and so are two machines that do not
+   *  reach each other. At least 100; during a load at least 2000 hold; default 5000 */
   using cow_mlx_model_params::silence_timeout_ms;
   /** bits of a weight after the load, a number of quantize_mode; 0 (default): the weights stay as
    *  they are */
@@ -101,8 +101,8 @@ struct ModelFields : protected cow_mlx_model_params {
   using cow_mlx_model_params::quantize_group;
   /** one of COW_MLX_QUANTIZE_; default AFFINE */
   using cow_mlx_model_params::quantize_mode;
-  /** bytes of images and of their embeddings that the model keeps for later prompts; those that
-   *  were not used for longest are dropped, but for those of the last prompt and of contexts;
+  /** bytes of images and of their embeddings that the model keeps for later prompts. The least
+   *  recently used ones are dropped, except those of the last prompt and of open contexts;
    *  default 64 MiB */
   using cow_mlx_model_params::media_cache;
 
@@ -207,14 +207,14 @@ struct GenerationFields : protected cow_mlx_generation_params {
   /** closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
    *  Only whitespace may stand behind the marker. Default: the marker alone */
   std::string thinking_end_text;
-  /** texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
-   *  and the generation ends with the match. Outside of a model's thinking, in a chat. The first
-   *  that is generated counts. Tokens that would continue behind one are not allowed */
+  /** at most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
+   *  generated; the text before it is free. The generation ends when the grammar has matched. In
+   *  a chat, thinking is not searched. Tokens that continue behind a trigger are not allowed */
   std::vector<std::string> grammar_triggers;
   /** 1: drafts come from the model's own head for the token behind the next (multi-token
-   *  prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3, GLM
-   *  4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
-   *  batched. 0 (default): off */
+   *  prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, Qwen3-Next,
+   *  DeepSeek V3, GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a
+   *  context is not batched. 0 (default): off */
   using cow_mlx_generation_params::draft_heads;
 
   GenerationFields() { cow_mlx_generation_params_init(this, sizeof(cow_mlx_generation_params)); }

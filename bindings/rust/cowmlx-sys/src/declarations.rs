@@ -393,8 +393,7 @@ functions! {
     fn cow_mlx_abi_version() -> u32;
     /// The name of a status, such as "EINVAL".
     fn cow_mlx_status_name(status: cow_mlx_status) -> *const c_char;
-    /// Get the error message of this thread's last call, except cow_mlx_context_cancel(),
-    /// cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details().
+    /// Get the error message of this thread's last call.
     fn cow_mlx_error_message() -> *const c_char;
     /// Get the same error as data, a JSON object.
     fn cow_mlx_error_details(

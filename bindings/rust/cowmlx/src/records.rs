@@ -28,8 +28,8 @@ impl From<LogLevel> for i32 {
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Activations {
-    /// INT8 for quantized weights with kernels, on a CPU. Rounded to bfloat16, as mlx's are, for
-    /// weights of this type with the kernels avx512bf16, AMD's default. Else EXACT.
+    /// On a CPU with kernels: INT8 for quantized weights, and rounded to bfloat16, as mlx's are,
+    /// for weights of this type with the kernels avx512bf16 (AMD's default). Else EXACT.
     Default = sys::COW_MLX_ACTIVATIONS_DEFAULT,
     /// No rounding: results are mlx's up to float rounding.
     Exact = sys::COW_MLX_ACTIVATIONS_EXACT,

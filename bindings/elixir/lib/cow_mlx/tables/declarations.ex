@@ -138,8 +138,8 @@ defmodule CowMLX.Declarations do
         {:wired_limit, :integer, nil, "bytes of arrays that Apple's GPU may keep wired (never paged out) while there is work; 2 s later none are. -1: the device's recommended working set, which is also the most; 0: none. Other devices wire nothing; default -1"},
         {:quality_of_service, :string, nil, "quality-of-service class of the dispatch thread and of threads that it starts, on macOS: `user-interactive`, `user-initiated`, `utility` or `background`; NULL: `user-initiated`. Other systems have none"},
         {:prompt_cache_dir, :string, nil, "folder where processed prompts are kept for later processes, or NULL. It is made if it does not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more of contexts with share_prefix are written in the background, the last ones by cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md)"},
-        {:prompt_cache_bytes, :integer, nil, "bytes that the files in prompt_cache_dir may take; those that were not used for longest are removed; at least 1. Default: 4 GiB; default 4294967296"},
-        {:model_memory, :integer, nil, "bytes that the weights of all models may take together; 0: no bound. Before weights are read that would pass it, models that were not used for longest are put to sleep, as by cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed"},
+        {:prompt_cache_bytes, :integer, nil, "bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones are removed. Default: 4 GiB; default 4294967296"},
+        {:model_memory, :integer, nil, "bytes that the weights of all models may take together; 0: no bound. Before weights are read that would pass it, the least recently used models are put to sleep, as by cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed"},
         {:cache_dir, :string, nil, "folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB, so that models load faster next time; made if it is not there. Entries are bound to the contents of their files and checked; files that others may write are not read. NULL: nothing is kept; never \"\""}
       ],
       model_params: [
@@ -147,28 +147,28 @@ defmodule CowMLX.Declarations do
         {:progress, :callback, nil, "or NULL"},
         {:lazy, :boolean, nil, "leave the weights on disk until they are first used"},
         {:trust_remote_code, :boolean, nil, "let Python code in the model folder run. Off by default"},
-        {:prefix_cache_bytes, :integer, nil, "size of the store of processed prompts, and of states inside them, that the model's contexts share; those that were not used for longest are dropped; 0: none; default 256 MiB"},
+        {:prefix_cache_bytes, :integer, nil, "size of the store of processed prompts, and of states inside them, that the model's contexts share; the least recently used ones are dropped; 0: none; default 256 MiB"},
         {:activations, :integer, :activations, "one of COW_MLX_ACTIVATIONS_; default DEFAULT"},
         {:workers, :strings, nil, "the other machines that run a part of the model, `HOST:PORT` where `python -m cowmlx worker` listens; see cow_mlx_model_load()"},
         {:secret_path, :string, nil, "file with the workers' secret; required with workers"},
         {:split, :integer, :split, "one of COW_MLX_SPLIT_; default AUTO"},
         {:connect_timeout_ms, :integer, nil, "time limit to connect to all workers; above 0; default 60000"},
-        {:silence_timeout_ms, :integer, nil, "time after which a silent machine is lost, or two machines that do not reach each other; 2000 at least during a load; at least 100; default 5000"},
+        {:silence_timeout_ms, :integer, nil, "time after which a machine that does not answer is lost, and so are two machines that do not reach each other. At least 100; during a load at least 2000 hold; default 5000"},
         {:quantize_bits, :integer, nil, "bits of a weight after the load, a number of quantize_mode; 0 (default): the weights stay as they are"},
         {:quantize_group, :integer, nil, "numbers that share a scale; 0: as quantize_mode has them"},
         {:quantize_mode, :integer, :quantize, "one of COW_MLX_QUANTIZE_; default AFFINE"},
-        {:media_cache, :integer, nil, "bytes of images and of their embeddings that the model keeps for later prompts; those that were not used for longest are dropped, but for those of the last prompt and of contexts; default 64 MiB"}
+        {:media_cache, :integer, nil, "bytes of images and of their embeddings that the model keeps for later prompts. The least recently used ones are dropped, except those of the last prompt and of open contexts; default 64 MiB"}
       ],
       context_params: [
         {:max_tokens, :integer, nil, "tokens the context may hold; 0: the model's context length"},
-        {:kv_bits, :integer, nil, "0: keys and values in the model's type; 4 or 8: quantized, where model_info says that the cache can `quantise`, but for layers with a sliding window; only contexts with the same bits and group size share a batch"},
+        {:kv_bits, :integer, nil, "0: keys and values in the model's type. 4 or 8: quantized, except in layers with a sliding window, if model_info says that the cache can `quantise`. Only contexts with equal kv_bits and kv_group_size share a batch"},
         {:kv_group_size, :integer, nil, "values that share a scale: 32, 64 or 128; 0: 64, or 32 where a head is not a multiple of 64 wide"},
         {:solo, :boolean, nil, "never share a batch with other contexts"},
         {:priority, :integer, nil, "below 0: steps only while no other context has work"},
         {:overflow, :integer, :overflow, "one of COW_MLX_OVERFLOW_; default STOP"},
         {:keep_tokens, :integer, nil, "with ROLL: tokens at the front that are never dropped"},
         {:share_prefix, :boolean, nil, "reuse processed prompts of the model's other contexts, and share those of this one; default true"},
-        {:checkpoint_interval, :integer, nil, "with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between states that are kept for later prompts, besides those at the borders of messages of a prompt of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these; default 1024"}
+        {:checkpoint_interval, :integer, nil, "tokens between two states that are kept inside a prompt for later prompts, where the cache cannot drop tokens in place. States at the borders of messages are kept, too, of prompts from cow_mlx_context_chat() and cow_mlx_model_chat_prompt(). 32 or more; 0: only these. Needs share_prefix; default 1024"}
       ],
       generation_params: [
         {:max_tokens, :integer, nil, "tokens to generate; 0 only processes the prompt; SIZE_MAX: until the window is full; default 256"},
@@ -209,8 +209,8 @@ defmodule CowMLX.Declarations do
         {:dynatemp_exponent, :number, nil, "exponent of the entropy's share of its maximum, above 0; default 1"},
         {:thinking_tokens, :integer, nil, "tokens of thinking, at least 0; -1 (default): no bound. Then the thinking is closed: the tokens of thinking_end_text are generated, whatever the model would say, and the answer follows. Thinking is the text between the model's markers; the prompt may have opened it. COW_MLX_EUNSUPPORTED for a model without markers, and with a grammar outside of a chat, unless that has triggers; default -1"},
         {:thinking_end_text, :string, nil, "closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows. Only whitespace may stand behind the marker. NULL (default): the marker alone"},
-        {:grammar_triggers, :strings, nil, "texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free, and the generation ends with the match. Outside of a model's thinking, in a chat. The first that is generated counts. Tokens that would continue behind one are not allowed"},
-        {:draft_heads, :integer, nil, "1: drafts come from the model's own head for the token behind the next (multi-token prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3, GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is not batched. 0 (default): off"}
+        {:grammar_triggers, :strings, nil, "at most 16 texts of at most 256 bytes. The grammar begins behind the first one that is generated; the text before it is free. The generation ends when the grammar has matched. In a chat, thinking is not searched. Tokens that continue behind a trigger are not allowed"},
+        {:draft_heads, :integer, nil, "1: drafts come from the model's own head for the token behind the next (multi-token prediction), draft_tokens of them; 2 if that is 0. For folders of Qwen 3.5, Qwen3-Next, DeepSeek V3, GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is not batched. 0 (default): off"}
       ],
       piece: [
         {:token, :integer, nil, "token id; with COW_MLX_DONE the last token's, -1 if there was none"},

@@ -64,15 +64,15 @@ impl RuntimeParams {
         self
     }
 
-    /// Bytes that the files in `prompt_cache_dir` may take; those that were not used for longest
-    /// are removed; at least 1. Default: 4 GiB; default 4294967296.
+    /// Bytes that the files in `prompt_cache_dir` may take, at least 1; the least recently used
+    /// ones are removed. Default: 4 GiB; default 4294967296.
     pub fn prompt_cache_bytes(mut self, prompt_cache_bytes: u64) -> Self {
         self.prompt_cache_bytes = Some(prompt_cache_bytes);
         self
     }
 
     /// Bytes that the weights of all models may take together; 0: no bound. Before weights are
-    /// read that would pass it, models that were not used for longest are put to sleep, as by
+    /// read that would pass it, the least recently used models are put to sleep, as by
     /// `cow_mlx_model_sleep`(). Those in use stay awake, so the bound may be passed.
     pub fn model_memory(mut self, model_memory: u64) -> Self {
         self.model_memory = Some(model_memory);
@@ -222,8 +222,7 @@ impl ModelParams<'_> {
     }
 
     /// Size of the store of processed prompts, and of states inside them, that the model's
-    /// contexts share; those that were not used for longest are dropped; 0: none; default 256
-    /// MiB.
+    /// contexts share; the least recently used ones are dropped; 0: none; default 256 MiB.
     pub fn prefix_cache_bytes(mut self, prefix_cache_bytes: u64) -> Self {
         self.prefix_cache_bytes = Some(prefix_cache_bytes);
         self
@@ -247,8 +246,8 @@ impl ModelParams<'_> {
         self
     }
 
-    /// Time after which a silent machine is lost, or two machines that do not reach each other;
-    /// 2000 at least during a load; at least 100; default 5000.
+    /// Time after which a machine that does not answer is lost, and so are two machines that do
+    /// not reach each other. At least 100; during a load at least 2000 hold; default 5000.
     pub fn silence_timeout_ms(mut self, silence_timeout_ms: u32) -> Self {
         self.silence_timeout_ms = Some(silence_timeout_ms);
         self
@@ -273,8 +272,8 @@ impl ModelParams<'_> {
         self
     }
 
-    /// Bytes of images and of their embeddings that the model keeps for later prompts; those that
-    /// were not used for longest are dropped, but for those of the last prompt and of contexts;
+    /// Bytes of images and of their embeddings that the model keeps for later prompts. The least
+    /// recently used ones are dropped, except those of the last prompt and of open contexts;
     /// default 64 MiB.
     pub fn media_cache(mut self, media_cache: u64) -> Self {
         self.media_cache = Some(media_cache);
@@ -389,9 +388,9 @@ impl ContextParams {
         self
     }
 
-    /// 0: keys and values in the model's type; 4 or 8: quantized, where `model_info` says that
-    /// the cache can "quantise", but for layers with a sliding window; only contexts with the
-    /// same bits and group size share a batch.
+    /// 0: keys and values in the model's type. 4 or 8: quantized, except in layers with a sliding
+    /// window, if `model_info` says that the cache can "quantise". Only contexts with equal
+    /// `kv_bits` and `kv_group_size` share a batch.
     pub fn kv_bits(mut self, kv_bits: i32) -> Self {
         self.kv_bits = Some(kv_bits);
         self
@@ -435,10 +434,10 @@ impl ContextParams {
         self
     }
 
-    /// With `share_prefix`, where the cache cannot drop tokens in place: tokens of a prompt
-    /// between states that are kept for later prompts, besides those at the borders of messages
-    /// of a prompt of `cow_mlx_context_chat()` or `cow_mlx_model_chat_prompt`(). 32 or more; 0:
-    /// only at these; default 1024.
+    /// Tokens between two states that are kept inside a prompt for later prompts, where the cache
+    /// cannot drop tokens in place. States at the borders of messages are kept, too, of prompts
+    /// from `cow_mlx_context_chat()` and `cow_mlx_model_chat_prompt`(). 32 or more; 0: only
+    /// these. Needs `share_prefix`; default 1024.
     pub fn checkpoint_interval(mut self, checkpoint_interval: usize) -> Self {
         self.checkpoint_interval = Some(checkpoint_interval);
         self
@@ -747,9 +746,9 @@ impl GenerationParams<'_> {
     }
 
     /// 1: drafts come from the model's own head for the token behind the next (multi-token
-    /// prediction), `draft_tokens` of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3,
-    /// GLM 4.5 and MiMo that have its weights; `COW_MLX_EUNSUPPORTED` for others. Such a context
-    /// is not batched. 0 (default): off.
+    /// prediction), `draft_tokens` of them; 2 if that is 0. For folders of Qwen 3.5, Qwen3-Next,
+    /// DeepSeek V3, GLM 4.5 and MiMo that have its weights; `COW_MLX_EUNSUPPORTED` for others.
+    /// Such a context is not batched. 0 (default): off.
     pub fn draft_heads(mut self, draft_heads: i64) -> Self {
         self.draft_heads = Some(draft_heads);
         self
@@ -778,9 +777,10 @@ impl GenerationParams<'_> {
         self
     }
 
-    /// Texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
-    /// and the generation ends with the match. Outside of a model's thinking, in a chat. The
-    /// first that is generated counts. Tokens that would continue behind one are not allowed.
+    /// At most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
+    /// generated; the text before it is free. The generation ends when the grammar has matched.
+    /// In a chat, thinking is not searched. Tokens that continue behind a trigger are not
+    /// allowed.
     pub fn grammar_triggers<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.grammar_triggers = Some(texts.into_iter().map(Into::into).collect());
         self

@@ -22,13 +22,13 @@
  *
  *  1. Every call that can fail returns a cow_mlx_status: 0 is success, a
  *     negative value an error, COW_MLX_DONE means "no more output". Results go
- *     through out-pointers and are written only on COW_MLX_OK; the size of a
- *     buffer that was too small is the one exception.
+ *     through out-pointers, which are written only on COW_MLX_OK and
+ *     COW_MLX_DONE; the size of a buffer that was too small is the one exception.
  *  2. cow_mlx_error_message() explains the last failed call of this thread to
  *     people, and cow_mlx_error_details() to programs.
  *  3. Handles are positive int32 values; 0 is never a handle. A freed, stale or
- *     foreign handle is COW_MLX_EHANDLE. A value is reused only after 268 million
- *     handles of its kind. 65,535 handles of a kind can be open at once. Handles
+ *     foreign handle is COW_MLX_EHANDLE. While few are open, a value is reused only
+ *     after 268 million handles of its kind. 65,535 of a kind can be open at once. They
  *     may be passed between threads. Only handles have to be freed. Handles of
  *     arrays are int64 values below 2^53 that are never reused, up to 16,777,215
  *     at once.
@@ -42,17 +42,18 @@
  *  6. Results of variable size go to (buffer, capacity, *length). If capacity is
  *     too small, the call is COW_MLX_EBUFFER: *length receives the size needed,
  *     and nothing is consumed, so call again. A NULL buffer with capacity 0
- *     asks for the size and returns COW_MLX_OK. Text is NUL-terminated if
- *     there is room for the terminator; *length never counts it.
+ *     asks for the size and returns COW_MLX_OK, except for cow_mlx_context_next(),
+ *     where it is a buffer of 0 bytes. Text is NUL-terminated if there is room for
+ *     the terminator; *length never counts it.
  *  7. Callbacks run on the thread that made the call, while it waits. Callbacks of
- *     a call that returns at once (..._async) run on the thread that polls. They
+ *     a call that returns at once (..._async) run on the thread that polls or takes. They
  *     may block and may call the library. Returning false cancels the call. A
  *     callback must return: leaving it by longjmp(), by pthread_exit() or by
  *     an exception that passes through the library is undefined.
  *  8. Every function may be called from any thread once the runtime has started.
  *     A context takes one call at a time: a second call while the first still
- *     runs is COW_MLX_ESTATE. Only cow_mlx_context_cancel(),
- *     cow_mlx_context_info(), _tokens() and _stats() are allowed meanwhile.
+ *     runs is COW_MLX_ESTATE. Only cow_mlx_context_cancel(), _free(), _info(),
+ *     _tokens(), _stats() and _wake_fd() are allowed meanwhile.
  *  9. Options that a model, its cache or this build does not support are refused
  *     with COW_MLX_EUNSUPPORTED and the reason. No option is ignored.
  *
@@ -60,7 +61,7 @@
  * COW_MLX_EINVAL (an argument is NULL, out of range or malformed),
  * COW_MLX_EHANDLE, COW_MLX_ESTATE (the runtime is not running),
  * COW_MLX_ECANCELED (the runtime was stopped meanwhile), COW_MLX_EFORK (called
- * in a forked child), COW_MLX_ENOMEM (too little memory, or no more threads),
+ * in a forked child), COW_MLX_ENOMEM (too little memory, no more threads or handles),
  * COW_MLX_EIO (too many open files, or the system failed a read or write) and
  * COW_MLX_EINTERNAL (a bug of the library; the message says where). After ENOMEM
  * and EIO the same call can be made again. A fault outside of a single call ends
@@ -283,8 +284,9 @@ COW_MLX_API uint32_t cow_mlx_abi_version(void);
 COW_MLX_API const char* cow_mlx_status_name(cow_mlx_status status);
 
 /**
- * Get the error message of this thread's last call, except cow_mlx_context_cancel(),
- * cow_mlx_program_cancel(), cow_mlx_training_cancel() and cow_mlx_error_details().
+ * Get the error message of this thread's last call. These calls leave it as it is: the three
+ * _cancel() functions, every _init(), cow_mlx_error_details(), cow_mlx_status_name(),
+ * cow_mlx_version() and cow_mlx_abi_version().
  *
  * The message names the operation, the value and accepted values. Never NULL; "" after a call that
  * did not fail. Valid until the thread's next call. Other threads use cow_mlx_context_info() for a
@@ -318,8 +320,9 @@ enum {
   COW_MLX_LOG_INFO = 2     /**< starts, loads and choices */
 };
 
-/** Receives one message, on the thread of the call that caused it, as that call ends. user_data
- *  must live until every call made before the last stop has returned. */
+/** Receives one message, on the thread of the call that caused it, as that call ends; of a call
+ *  that returns at once, on the thread that polls or takes. It may call the library. user_data must
+ *  live until every call made before the last stop has returned. */
 typedef void (*cow_mlx_log_fn)(int32_t level, const char* message, void* user_data);
 
 typedef struct cow_mlx_runtime_params {
@@ -353,11 +356,11 @@ typedef struct cow_mlx_runtime_params {
    *  of contexts with share_prefix are written in the background, the last ones by
    *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
   const char* prompt_cache_dir;
-  /** bytes that the files in prompt_cache_dir may take; those that were not used for longest are
-   *  removed; at least 1. Default: 4 GiB */
+  /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
+   *  are removed. Default: 4 GiB */
   uint64_t prompt_cache_bytes COW_MLX_DEFAULT(4294967296);
   /** bytes that the weights of all models may take together; 0: no bound. Before weights are read
-   *  that would pass it, models that were not used for longest are put to sleep, as by
+   *  that would pass it, the least recently used models are put to sleep, as by
    *  cow_mlx_model_sleep(). Those in use stay awake, so the bound may be passed */
   uint64_t model_memory;
   /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
@@ -382,8 +385,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  * @retval COW_MLX_EINVAL        also: memory_limit is above 0 and below 16777216; wired_limit is
  *                               above the device's recommended working set
  * @retval COW_MLX_ESTATE        the runtime runs with other parameters
- * @retval COW_MLX_ENOENT        no usable Python was found (the message lists the places searched),
- *                               or the Python lacks mlx
+ * @retval COW_MLX_ENOENT        no usable Python was found (the message names the library's folder
+ *                               and what to set), or the Python lacks mlx
  * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
  *                               another version, the caller is a sub-interpreter, or mlx cannot be
  *                               loaded
@@ -445,9 +448,9 @@ typedef bool (*cow_mlx_progress_fn)(float fraction, const char* stage, void* use
 
 /** How layers with weights of 16 bits and fewer treat their inputs before they multiply. */
 enum {
-  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< INT8 for quantized weights with kernels, on a CPU. Rounded
-                                        to bfloat16, as mlx's are, for weights of this type with
-                                        the kernels avx512bf16, AMD's default. Else EXACT */
+  COW_MLX_ACTIVATIONS_DEFAULT = 0, /**< on a CPU with kernels: INT8 for quantized weights, and
+                                        rounded to bfloat16, as mlx's are, for weights of this type
+                                        with the kernels avx512bf16 (AMD's default). Else EXACT */
   COW_MLX_ACTIVATIONS_EXACT = 1,   /**< no rounding: results are mlx's up to float rounding */
   COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits: faster, at a loss that is small
                                         beside the loss of 4-bit weights */
@@ -477,7 +480,7 @@ typedef struct cow_mlx_model_params {
   bool lazy;              /**< leave the weights on disk until they are first used */
   bool trust_remote_code; /**< let Python code in the model folder run. Off by default */
   /** size of the store of processed prompts, and of states inside them, that the model's contexts
-   *  share; those that were not used for longest are dropped; 0: none */
+   *  share; the least recently used ones are dropped; 0: none */
   uint64_t prefix_cache_bytes COW_MLX_DEFAULT(256 << 20);
   int32_t activations;        /**< one of COW_MLX_ACTIVATIONS_; default DEFAULT */
   const char* const* workers; /**< the other machines that run a part of the model, "HOST:PORT"
@@ -488,15 +491,15 @@ typedef struct cow_mlx_model_params {
   int32_t split;              /**< one of COW_MLX_SPLIT_; default AUTO */
   /** time limit to connect to all workers; above 0 */
   uint32_t connect_timeout_ms COW_MLX_DEFAULT(60000);
-  /** time after which a silent machine is lost, or two machines that do not reach each other; 2000
-   * at least during a load; at least 100 */
+  /** time after which a machine that does not answer is lost, and so are two machines that do not
+   * reach each other. At least 100; during a load at least 2000 hold */
   uint32_t silence_timeout_ms COW_MLX_DEFAULT(5000);
   int64_t quantize_bits;  /**< bits of a weight after the load, a number of quantize_mode; 0
                                (default): the weights stay as they are */
   int32_t quantize_group; /**< numbers that share a scale; 0: as quantize_mode has them */
   int32_t quantize_mode COW_MLX_ONE_OF(QUANTIZE); /**< one of COW_MLX_QUANTIZE_; default AFFINE */
-  /** bytes of images and of their embeddings that the model keeps for later prompts; those that
-   * were not used for longest are dropped, but for those of the last prompt and of contexts */
+  /** bytes of images and of their embeddings that the model keeps for later prompts. The least
+   * recently used ones are dropped, except those of the last prompt and of open contexts */
   uint64_t media_cache COW_MLX_DEFAULT(64 << 20);
 } cow_mlx_model_params;
 
@@ -506,7 +509,7 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
 
 /**
  * Load a model folder in the Hugging Face layout: config.json, *.safetensors, tokenizer.json,
- * optionally a chat template. Never uses the network. In Hugging Face's cache, path is a model's
+ * optionally a chat template. Downloads nothing. In Hugging Face's cache, path is a model's
  * entry (models--org--name) or one of its snapshots. If there is no such folder, path may also be
  * the name of a model there ("org/name").
  *
@@ -559,7 +562,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_load(const char* path,
  * model is loaded.
  *
  * Never blocks. Until the model is loaded, calls on it are COW_MLX_ESTATE, except poll, wake_fd and
- * free. A failed load keeps its handle, so that poll can report the failure, until it is freed.
+ * free. A failed load keeps its handle until it is freed, so that poll can report the failure;
+ * other calls on it are COW_MLX_EHANDLE.
  * Polls call progress, on their thread, with the current fraction; false cancels. The load does not
  * wait for polls.
  *
@@ -624,8 +628,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  * Describe a model's folder without loading it, as a JSON object:
  *
  * - "name", "path", "architecture", "parameters", "quantization", "context_length",
- *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(), or null
- *   if it does not load.
+ *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(). If it
+ *   does not load, those but "name" and "path" are null.
  * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
  *   context, or null if unknown.
  * - estimates: "load_bytes" that a load takes at its peak, and "peak_bytes_of_1000_tokens" that a
@@ -845,10 +849,10 @@ enum {
 typedef struct cow_mlx_context_params {
   size_t struct_size;
   size_t max_tokens;     /**< tokens the context may hold; 0: the model's context length */
-  int32_t kv_bits;       /**< 0: keys and values in the model's type; 4 or 8: quantized, where
-                              model_info says that the cache can "quantise", but for layers with
-                              a sliding window; only contexts with the same bits and group size
-                              share a batch */
+  int32_t kv_bits;       /**< 0: keys and values in the model's type. 4 or 8: quantized, except in
+                              layers with a sliding window, if model_info says that the cache can
+                              "quantise". Only contexts with equal kv_bits and kv_group_size share
+                              a batch */
   int32_t kv_group_size; /**< values that share a scale: 32, 64 or 128; 0: 64, or 32 where a
                               head is not a multiple of 64 wide */
   bool solo;             /**< never share a batch with other contexts */
@@ -857,9 +861,10 @@ typedef struct cow_mlx_context_params {
   size_t keep_tokens;    /**< with ROLL: tokens at the front that are never dropped */
   /** reuse processed prompts of the model's other contexts, and share those of this one */
   bool share_prefix COW_MLX_DEFAULT(true);
-  /** with share_prefix, where the cache cannot drop tokens in place: tokens of a prompt between
-   *  states that are kept for later prompts, besides those at the borders of messages of a prompt
-   *  of cow_mlx_context_chat() or cow_mlx_model_chat_prompt(). 32 or more; 0: only at these */
+  /** tokens between two states that are kept inside a prompt for later prompts, where the cache
+   *  cannot drop tokens in place. States at the borders of messages are kept, too, of prompts from
+   *  cow_mlx_context_chat() and cow_mlx_model_chat_prompt(). 32 or more; 0: only these. Needs
+   *  share_prefix */
   size_t checkpoint_interval COW_MLX_DEFAULT(1024);
 } cow_mlx_context_params;
 
@@ -978,8 +983,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
 
 /**
  * Load a saved context, also one from an earlier process. A running generation ends. A call that
- * fails changes nothing, with one exception: if tokens are processed again, the context then
- * holds those that were.
+ * fails changes nothing, with one exception: if it fails while it processes tokens again, the
+ * context holds the tokens processed so far.
  *
  * @retval COW_MLX_ENOENT     no such file
  * @retval COW_MLX_EFORMAT    damaged, of another version, or saved with another model, tokenizer,
@@ -1090,14 +1095,15 @@ typedef bool (*cow_mlx_text_fn)(const char* text, size_t length, void* user_data
 /**
  * The host's own processor of logits: it changes them before a token is sampled.
  *
- * It gets the model's logits, before bias and penalties; a grammar counts for more. What it writes
- * must be numbers or -INFINITY, which forbids a token; one token must be left.
+ * It gets the model's logits, before bias and penalties. It must write numbers, or -INFINITY, which
+ * forbids a token, and leave at least one token. A grammar decides over it: if all tokens that the
+ * grammar allows are forbidden, one of them is generated.
  *
- * @param tokens      all tokens of the context; -1 for a row of embeddings, and for the position of
+ * @param tokens      all tokens of the context; -1 for a row of embeddings, and for a position of
  *                    an image its id in prompts
- * @param count       of them
- * @param logits      of every token of the vocabulary, to be changed in place
- * @param vocabulary  their number
+ * @param count       number of tokens
+ * @param logits      a value for every token of the vocabulary, changed in place
+ * @param vocabulary  number of logits
  * @return false to cancel the call
  */
 typedef bool (*cow_mlx_logits_fn)(const int32_t* tokens, size_t count, float* logits,
@@ -1196,23 +1202,23 @@ typedef struct cow_mlx_generation_params {
   const char* thinking_end_text; /**< closes the thinking, at most 4096 bytes; if the model's end
                                       marker is not in it, it follows. Only whitespace may stand
                                       behind the marker. NULL (default): the marker alone */
-  const char* const* grammar_triggers; /**< texts, at most 16 of 256 bytes, behind which the grammar
-                                            begins; the text before is free, and the generation ends
-                                            with the match. Outside of a model's thinking, in a
-                                            chat. The first that is generated counts. Tokens that
-                                            would continue behind one are not allowed */
+  const char* const* grammar_triggers; /**< at most 16 texts of at most 256 bytes. The grammar
+                                            begins behind the first one that is generated; the text
+                                            before it is free. The generation ends when the grammar
+                                            has matched. In a chat, thinking is not searched.
+                                            Tokens that continue behind a trigger are not allowed */
   size_t grammar_trigger_count;        /**< 0 (default): the grammar begins at once */
-  /** or NULL (default). Called once for each token, on the thread of the call that waits for that
-   * token: generate, chat, next or poll, after an asynchronous call those that take or poll. So it
-   * and user_data must last until the generation has ended. A token costs one round trip to that
-   * thread, and none is computed ahead; others in the batch go on. No draft. Values that are not
-   * allowed are COW_MLX_EINVAL and end the generation */
+  /** or NULL (default). Called once for each token, on the thread whose call waits for the token:
+   * generate, chat, next or poll, and after an asynchronous call poll, next or next_event. It and
+   * user_data must last until the generation has ended. Each token costs a round trip to that
+   * thread, and no token is computed ahead; other contexts of the batch go on. Excludes drafts.
+   * Values that are not allowed are COW_MLX_EINVAL and end the generation */
   cow_mlx_logits_fn logits_fn;
   int64_t draft_heads; /**< 1: drafts come from the model's own head for the token behind the next
                             (multi-token prediction), draft_tokens of them; 2 if that is 0. For
-                            folders of Qwen 3.5, DeepSeek V3, GLM 4.5 and MiMo that have its
-                            weights; COW_MLX_EUNSUPPORTED for others. Such a context is not
-                            batched. 0 (default): off */
+                            folders of Qwen 3.5, Qwen3-Next, DeepSeek V3, GLM 4.5 and MiMo that
+                            have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is
+                            not batched. 0 (default): off */
 } cow_mlx_generation_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -1420,11 +1426,12 @@ cow_mlx_context_generate(cow_mlx_context context, const int32_t* tokens, size_t 
 
 /**
  * Cancel the work of a context, within one step or prompt chunk. Never blocks. A prompt chunk takes
- * about a tenth of a second on a CPU. On a GPU it has 256 tokens or more, and takes up to 1.2 s.
+ * about a tenth of a second on a CPU. On a GPU it has 256 tokens or more, and takes up to 1.6 s.
  *
- * A running begin, generate or chat returns COW_MLX_ECANCELED; after an asynchronous call, next or
- * next_event does. Otherwise next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. An idle
- * context does not change. The context stays usable.
+ * A running begin, generate or chat returns COW_MLX_ECANCELED. So do next while the prompt of a
+ * cow_mlx_context_begin_async() is processed, and next_event of a chat that has not ended.
+ * Otherwise next returns COW_MLX_DONE with COW_MLX_FINISH_CANCELED. An idle context does not
+ * change. The context stays usable.
  *
  * Async-signal-safe: a signal handler may call it at any time. It changes neither errno nor the
  * thread's error message, even if it fails.
@@ -1833,8 +1840,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_hidden_states(cow_mlx_context context
  *
  * The text is tokenized as by cow_mlx_model_tokenize() with COW_MLX_ADD_SPECIAL, and cut into
  * windows of so many tokens. Each window is processed from an empty state; its first token is not
- * scored. What the context holds does not count and stays. mlx-lm's perplexity is the same for the
- * same windows, but leaves out a last window that is shorter.
+ * scored. The context's tokens are not used and do not change. mlx-lm's perplexity is the same for
+ * the same windows, but leaves out a last window that is shorter.
  *
  * @param text        UTF-8; may be NULL if length is 0
  * @param length      bytes of text, or COW_MLX_NUL
@@ -2355,10 +2362,11 @@ typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t coun
  * ("schedules", "boundaries"); or "constant" ("value"), or "warmup" ("steps", "init", "then"),
  * which grows linearly to the start of the schedule "then".
  *
- * fine_tune is only for cow_mlx_training_create_for_model(): a JSON object with "type" (lora, dora
- * or full; lora), "rank" (8), "scale" (20), "dropout" (0), "num_layers" (counted from the last; -1:
- * all), "keys" (names of the layers that get an adapter; null: all that can) and "grad_checkpoint"
- * (false; true computes activations again, which takes less memory and more time).
+ * fine_tune is only for cow_mlx_training_create_for_model(): a JSON object with "type" ("lora",
+ * "dora" or "full"; default "lora"), "rank" (default 8), "scale" (20), "dropout" (0), "num_layers"
+ * (counted from the last; default -1: all), "keys" (names of the layers that get an adapter;
+ * default null: all that can) and "grad_checkpoint" (default false; true computes activations
+ * again, which takes less memory and more time).
  */
 typedef struct cow_mlx_training_params {
   size_t struct_size;
@@ -2393,10 +2401,10 @@ COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* COW_MLX_N
  * (rows, columns), with any token after the end of a row; and targets, bool of the same shape, true
  * where the token is a training target.
  *
- * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; 2048, or the
- * model's context length if that is less), "long_rows" (cut or refuse; cut), "mask_prompt" (false;
- * true learns the completion, or a chat's last message, alone) and "packing" (false; true puts
- * short rows behind each other).
+ * lines_options is a JSON object with "max_seq_length" (the most tokens of a row; default 2048, or
+ * the model's context length if that is less), "long_rows" ("cut" or "refuse"; default "cut"),
+ * "mask_prompt" (default false; true learns the completion, or a chat's last message, alone) and
+ * "packing" (default false; true puts short rows behind each other).
  */
 typedef struct cow_mlx_fit_params {
   size_t struct_size;

@@ -13,8 +13,8 @@ public enum LogLevel: Int32, Sendable, Hashable, CaseIterable {
 
 /// Activations of quantized layers on CPUs.
 public enum Activations: Int32, Sendable, Hashable, CaseIterable {
-  /// INT8 for quantized weights with kernels, on a CPU. Rounded to bfloat16, as mlx's are, for
-  /// weights of this type with the kernels avx512bf16, AMD's default. Else EXACT.
+  /// On a CPU with kernels: INT8 for quantized weights, and rounded to bfloat16, as mlx's are,
+  /// for weights of this type with the kernels avx512bf16 (AMD's default). Else EXACT.
   case `default` = 0
   /// No rounding: results are mlx's up to float rounding.
   case exact = 1

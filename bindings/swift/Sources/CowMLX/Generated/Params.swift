@@ -36,12 +36,12 @@ public struct RuntimeParams: Sendable {
   /// contexts with `sharePrefix` are written in the background, the last ones by `Runtime.stop`.
   /// The files contain the prompts (docs/guides/cache.md).
   public var promptCacheDir: String?
-  /// Bytes that the files in `promptCacheDir` may take; those that were not used for longest are
-  /// removed; at least 1. Default: 4 GiB; default 4294967296.
+  /// Bytes that the files in `promptCacheDir` may take, at least 1; the least recently used ones
+  /// are removed. Default: 4 GiB; default 4294967296.
   public var promptCacheBytes: Int
   /// Bytes that the weights of all models may take together; 0: no bound. Before weights are read
-  /// that would pass it, models that were not used for longest are put to sleep, as by
-  /// `Model.sleep`. Those in use stay awake, so the bound may be passed.
+  /// that would pass it, the least recently used models are put to sleep, as by `Model.sleep`.
+  /// Those in use stay awake, so the bound may be passed.
   public var modelMemory: Int
   /// Folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
   /// so that models load faster next time; made if it is not there. Entries are bound to the
@@ -113,7 +113,7 @@ public struct ModelParams: Sendable {
   /// Let Python code in the model folder run. Off by default.
   public var trustRemoteCode: Bool
   /// Size of the store of processed prompts, and of states inside them, that the model's contexts
-  /// share; those that were not used for longest are dropped; 0: none; default 256 MiB.
+  /// share; the least recently used ones are dropped; 0: none; default 256 MiB.
   public var prefixCacheBytes: Int
   /// One of ``Activations``; default DEFAULT.
   public var activations: Activations
@@ -126,8 +126,8 @@ public struct ModelParams: Sendable {
   public var split: Split
   /// Time limit to connect to all workers; above 0; default 60000.
   public var connectTimeoutMs: Int
-  /// Time after which a silent machine is lost, or two machines that do not reach each other;
-  /// 2000 at least during a load; at least 100; default 5000.
+  /// Time after which a machine that does not answer is lost, and so are two machines that do not
+  /// reach each other. At least 100; during a load at least 2000 hold; default 5000.
   public var silenceTimeoutMs: Int
   /// Bits of a weight after the load, a number of `quantizeMode`; 0 (default): the weights stay
   /// as they are.
@@ -136,8 +136,8 @@ public struct ModelParams: Sendable {
   public var quantizeGroup: Int
   /// One of ``QuantizedFormat``; default AFFINE.
   public var quantizeMode: QuantizedFormat
-  /// Bytes of images and of their embeddings that the model keeps for later prompts; those that
-  /// were not used for longest are dropped, but for those of the last prompt and of contexts;
+  /// Bytes of images and of their embeddings that the model keeps for later prompts. The least
+  /// recently used ones are dropped, except those of the last prompt and of open contexts;
   /// default 64 MiB.
   public var mediaCache: Int
 
@@ -206,9 +206,9 @@ extension ModelParams {
 public struct ContextParams: Sendable {
   /// Tokens the context may hold; 0: the model's context length.
   public var maxTokens: Int
-  /// 0: keys and values in the model's type; 4 or 8: quantized, where model_info says that the
-  /// cache can "quantise", but for layers with a sliding window; only contexts with the same bits
-  /// and group size share a batch.
+  /// 0: keys and values in the model's type. 4 or 8: quantized, except in layers with a sliding
+  /// window, if model_info says that the cache can "quantise". Only contexts with equal `kvBits`
+  /// and `kvGroupSize` share a batch.
   public var kvBits: Int
   /// Values that share a scale: 32, 64 or 128; 0: 64, or 32 where a head is not a multiple of 64
   /// wide.
@@ -224,9 +224,10 @@ public struct ContextParams: Sendable {
   /// Reuse processed prompts of the model's other contexts, and share those of this one; default
   /// true.
   public var sharePrefix: Bool
-  /// With `sharePrefix`, where the cache cannot drop tokens in place: tokens of a prompt between
-  /// states that are kept for later prompts, besides those at the borders of messages of a prompt
-  /// of `Context.chat` or `Model.chatPrompt`. 32 or more; 0: only at these; default 1024.
+  /// Tokens between two states that are kept inside a prompt for later prompts, where the cache
+  /// cannot drop tokens in place. States at the borders of messages are kept, too, of prompts
+  /// from `Context.chat` and `Model.chatPrompt`. 32 or more; 0: only these. Needs `sharePrefix`;
+  /// default 1024.
   public var checkpointInterval: Int
 
   /// Options with the library's defaults, except those that are given.
@@ -356,14 +357,14 @@ public struct GenerationParams: Sendable {
   /// Closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
   /// Only whitespace may stand behind the marker. Default: the marker alone.
   public var thinkingEndText: String?
-  /// Texts, at most 16 of 256 bytes, behind which the grammar begins; the text before is free,
-  /// and the generation ends with the match. Outside of a model's thinking, in a chat. The first
-  /// that is generated counts. Tokens that would continue behind one are not allowed.
+  /// At most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
+  /// generated; the text before it is free. The generation ends when the grammar has matched. In
+  /// a chat, thinking is not searched. Tokens that continue behind a trigger are not allowed.
   public var grammarTriggers: [String]
   /// 1: drafts come from the model's own head for the token behind the next (multi-token
-  /// prediction), `draftTokens` of them; 2 if that is 0. For folders of Qwen 3.5, DeepSeek V3,
-  /// GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a context is
-  /// not batched. 0 (default): off.
+  /// prediction), `draftTokens` of them; 2 if that is 0. For folders of Qwen 3.5, Qwen3-Next,
+  /// DeepSeek V3, GLM 4.5 and MiMo that have its weights; COW_MLX_EUNSUPPORTED for others. Such a
+  /// context is not batched. 0 (default): off.
   public var draftHeads: Int
   /// Added to the logits of tokens, by token; `-.infinity` forbids one, unless a grammar allows
   /// no other.
