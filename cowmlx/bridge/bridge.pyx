@@ -179,8 +179,6 @@ cdef void give_up(object error) noexcept:
 
     The runtime continues as if it had just been started.
     """
-    cdef HostCall call
-    cdef cow_request* r
     failure = error
     try:
         place = failures.place(error)
@@ -190,6 +188,13 @@ cdef void give_up(object error) noexcept:
         failures.forget_frames(error)
     except BaseException:  # its own text fails, or there is no memory
         pass
+    end_all(failure)
+
+
+cdef void end_all(object failure) noexcept:
+    """End every call, and free every handle."""
+    cdef HostCall call
+    cdef cow_request* r
     try:
         engine.free_all(failure)
     except BaseException:
@@ -201,9 +206,17 @@ cdef void give_up(object error) noexcept:
             fail(r, failure)
 
 
+cdef bint python_ends = False  # its exit functions run
+
+
 cdef void rest() noexcept:
-    """Wait until mlx's threads are idle. Errors of ended work are dropped."""
+    """Wait until mlx's threads are idle. Errors of ended work are dropped.
+
+    If Python ends, which no later start changes, calls end as by a stop.
+    """
     drop_objects()
+    if python_ends and engine is not None:
+        end_all(errors.Canceled("the runtime was stopped: Python has ended", reason="runtime_stopped"))
     try:
         if engine is not None:
             engine.rest()
@@ -280,6 +293,8 @@ def register_exit(capsule):
     import atexit
 
     def leave():
+        global python_ends
+        python_ends = True
         cdef exit_hook hook = <exit_hook> PyCapsule_GetPointer(capsule, "cowmlx.at_exit")
         with nogil:
             hook()

@@ -29,6 +29,7 @@ struct cow_array {
   const void* data; /* where the elements are: in memory, or the object's; NULL: to be computed */
   void* object;     /* the engine's, or NULL */
   bool is_pinned;
+  bool is_open;    /* its handle is */
   cow_array* next; /* that is dropped */
 };
 
@@ -118,6 +119,7 @@ static int64_t open_array(cow_array* array) {
   uint32_t at = take_slot();
   if (!at) return 0;
   table.slots[at].array = array;
+  array->is_open = true;
   table.open_count++;
   return (int64_t)(((uint64_t)table.slots[at].generation << SLOT_BITS) | at);
 }
@@ -141,6 +143,7 @@ static cow_array* let_go(cow_array* array) {
 
 static cow_array* close_slot(uint32_t at) {
   cow_array* array = table.slots[at].array;
+  array->is_open = false;
   free_slot(at);
   table.open_count--;
   return let_go(array);
@@ -289,6 +292,16 @@ bool cow_arrays_close(cow_mlx_array handle) {
   return at != NO_SLOT;
 }
 
+void cow_arrays_before_fork(void) {
+  lock();
+  cow_memory_before_fork();
+}
+
+void cow_arrays_after_fork(void) {
+  cow_memory_after_fork();
+  unlock();
+}
+
 /* ------------------------------------------------------------ For the bridge */
 
 void cow_arrays_start(bool has_float64) {
@@ -372,8 +385,9 @@ void* cow_arrays_set_object(cow_array* array, void* object, const void* data) {
   lock();
   void* before = array->object;
   array->object = object;
-  /* Another holder of the array may be copying from where its elements were. */
-  bool is_known = array->memory && (array->is_pinned || array->holders > 2);
+  /* Beside the caller and the open handle, another holder may copy from where its elements were. */
+  bool is_held = array->holders > (array->is_open ? 2 : 1);
+  bool is_known = array->memory && (array->is_pinned || is_held);
   if (data && !is_known) {
     memory = array->memory;
     array->memory = NULL;

@@ -45,6 +45,10 @@ void cow_array_pin(cow_array* array);
 /* Close a handle; false if it is not open. */
 bool cow_arrays_close(cow_mlx_array handle);
 
+/* Let a forked child let go of arrays and of their memory. */
+void cow_arrays_before_fork(void);
+void cow_arrays_after_fork(void);
+
 /* ------------------------------------------------------------ For the bridge */
 
 /* Arrays can be opened from now on; `has_float64`: of that dtype too. */

@@ -44,6 +44,13 @@ static size_t physical_memory(void) {
   return (size_t)pages > SIZE_MAX / (size_t)size ? SIZE_MAX : (size_t)pages * (size_t)size;
 }
 
+/* Blocks are freed without the lock, since that may take long. */
+static void lock(void) { pthread_mutex_lock(&kept.lock); }
+static void unlock(void) { pthread_mutex_unlock(&kept.lock); }
+
+void cow_memory_before_fork(void) { lock(); }
+void cow_memory_after_fork(void) { unlock(); }
+
 /* With the lock held. */
 static block* take_out(size_t index) {
   block* found = kept.blocks[index];
@@ -55,7 +62,7 @@ static block* take_out(size_t index) {
 
 /* The smallest kept block that fits, unless too much of it would lie idle. */
 static block* reused(size_t bytes) {
-  pthread_mutex_lock(&kept.lock);
+  lock();
   size_t best = kept.count;
   for (size_t i = 0; i < kept.count; i++) {
     size_t capacity = kept.blocks[i]->capacity;
@@ -63,8 +70,19 @@ static block* reused(size_t bytes) {
     if (fits && (best == kept.count || capacity < kept.blocks[best]->capacity)) best = i;
   }
   block* found = best < kept.count ? take_out(best) : NULL;
-  pthread_mutex_unlock(&kept.lock);
+  unlock();
   return found;
+}
+
+/* Free the block that is kept for longest, if blocks are too many or too large for one more of so
+ * many bytes; `most` is the bound of all. Takes the lock, and returns false with it held. */
+static bool free_oldest(size_t bytes, size_t most) {
+  lock();
+  if (kept.count < KEPT_BLOCKS && (!kept.count || kept.bytes <= most - bytes)) return false;
+  block* oldest = take_out(0);
+  unlock();
+  free(oldest->begin);
+  return true;
 }
 
 /* Keep a block, and free older ones that are too many then. */
@@ -74,19 +92,20 @@ static void keep(block* one) {
     free(one->begin);
     return;
   }
-  pthread_mutex_lock(&kept.lock);
-  while (kept.count == KEPT_BLOCKS || (kept.count && kept.bytes > most - one->capacity)) {
-    free(take_out(0)->begin);
-  }
+  while (free_oldest(one->capacity, most)) continue;
   kept.blocks[kept.count++] = one;
   kept.bytes += one->capacity;
-  pthread_mutex_unlock(&kept.lock);
+  unlock();
 }
 
 void cow_memory_trim(void) {
-  pthread_mutex_lock(&kept.lock);
-  while (kept.count) free(take_out(0)->begin);
-  pthread_mutex_unlock(&kept.lock);
+  block* oldest;
+  do {
+    lock();
+    oldest = kept.count ? take_out(0) : NULL;
+    unlock();
+    if (oldest) free(oldest->begin);
+  } while (oldest);
 }
 
 /* Large blocks begin and end at a page, so that a GPU can read them in place. */
@@ -113,11 +132,12 @@ size_t cow_memory_in_use(void) { return atomic_load(&in_use) + atomic_load(&othe
 
 /* Count bytes as held; false if they are too many. */
 static bool reserve(size_t bytes) {
-  size_t before = atomic_fetch_add(&in_use, bytes) + atomic_load(&others);
-  size_t most = atomic_load(&limit);
-  if (before <= most && bytes <= most - before) return true;
-  atomic_fetch_sub(&in_use, bytes);
-  return false;
+  size_t before = atomic_load(&in_use);
+  do {
+    size_t all = before + atomic_load(&others), most = atomic_load(&limit);
+    if (all > most || bytes > most - all) return false;
+  } while (!atomic_compare_exchange_weak(&in_use, &before, before + bytes));
+  return true;
 }
 
 void* cow_memory_new(size_t bytes) {

@@ -30,4 +30,8 @@ size_t cow_memory_in_use(void);
 /* Free the memory that is kept for reuse. */
 void cow_memory_trim(void);
 
+/* Let a forked child let go of memory. */
+void cow_memory_before_fork(void);
+void cow_memory_after_fork(void);
+
 #endif

@@ -210,13 +210,17 @@ cow_mlx_status cow_bootstrap_start(const cow_mlx_runtime_params* params, cow_req
   return status;
 }
 
+/* The dispatch thread needs the interpreter, which the caller may hold, to come to rest. */
 void cow_bootstrap_wait_parked(int seconds) {
+  bool is_there = atomic_load(&py_ready) && py->Py_IsInitialized();
+  void* interpreter = is_there ? cow_bootstrap_release_interpreter() : NULL;
   struct timespec deadline = cow_time_after((int64_t)seconds * 1000000);
   pthread_mutex_lock(&dispatch.lock);
   while (dispatch.state == START || dispatch.state == SERVING) {
     if (pthread_cond_timedwait(&dispatch.changed, &dispatch.lock, &deadline)) break;
   }
   pthread_mutex_unlock(&dispatch.lock);
+  cow_bootstrap_restore_interpreter(interpreter);
 }
 
 void cow_bootstrap_after_fork(void) {

@@ -14,6 +14,7 @@
 
 #include "arrays/arrays.h"
 #include "base/handles.h"
+#include "base/hold.h"
 #include "boot/bootstrap.h"
 #include "boot/resources.h"
 #include "queue/queue.h"
@@ -44,16 +45,6 @@ static struct {
 } logger = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_bool forked;
-
-/* A thread that ended inside a call would leave locks held, and its request on a lost stack:
- * pthread_cancel() has to wait until the call returns. */
-static int hold_thread(void) {
-  int state;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-  return state;
-}
-
-static void release_thread(int state) { pthread_setcancelstate(state, &state); }
 
 /* ------------------------------------------------------------------ Calls */
 
@@ -120,10 +111,10 @@ cow_mlx_status cow_runtime_call(cow_request* request, const char* operation) {
   cow_failure failure;
   int32_t subject = request->context ? request->context : request->program;
   request->cancel_epoch = cow_handle_cancels(subject ? subject : request->training);
-  int held = hold_thread();
+  int held = cow_hold_thread();
   cow_mlx_status status = submit(request, operation, &failure);
   status = leave(request, status, &failure);
-  release_thread(held);
+  cow_release_thread(held);
   return status;
 }
 
@@ -132,12 +123,13 @@ cow_mlx_status cow_runtime_send(cow_request* request, const char* operation) {
   return cow_queue_send(request) ? COW_MLX_OK : cow_error_not_running(operation);
 }
 
-/* Take a present item while the thread keeps the interpreter: to get that back may take long. */
+/* Take a present item while the thread keeps the interpreter: to get that back may take long. A
+ * callback may wait for another thread that needs it. */
 cow_found cow_runtime_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
                            void* into, bool keep) {
-  int held = hold_thread();
-  cow_found found = cow_outlets_take(kind, handle, 0, take, into, keep);
-  if (found == COW_FOUND_NOT_YET && milliseconds > 0) {
+  int held = cow_hold_thread();
+  cow_found found = cow_outlets_look(kind, handle, take, into, keep);
+  if (found == COW_FOUND_CALLBACK || (found == COW_FOUND_NOT_YET && milliseconds > 0)) {
     void* interpreter = cow_bootstrap_release_interpreter();
     found = cow_outlets_take(kind, handle, milliseconds, take, into, keep);
     cow_bootstrap_restore_interpreter(interpreter);
@@ -145,7 +137,7 @@ cow_found cow_runtime_take(cow_kind kind, int32_t handle, uint32_t milliseconds,
   int32_t level = 0;
   char* log = cow_outlets_take_log(handle, &level);
   deliver_log(level, log);
-  release_thread(held);
+  cow_release_thread(held);
   return found;
 }
 
@@ -176,6 +168,7 @@ cow_mlx_status cow_mlx_training_cancel(cow_mlx_training training) {
 /* -------------------------------------------------------- Fork and exit */
 
 static void mark_forked(void) {
+  cow_arrays_after_fork();
   atomic_store(&forked, true);
   cow_bootstrap_after_fork();
 }
@@ -183,11 +176,11 @@ static void mark_forked(void) {
 /* The process ends: let the dispatch thread come to rest. */
 static void at_exit(void) {
   if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */
-  int held = hold_thread();
+  int held = cow_hold_thread();
   cow_queue_close();
   cow_queue_wake();
   cow_bootstrap_wait_parked(EXIT_SECONDS);
-  release_thread(held);
+  cow_release_thread(held);
 }
 
 /* The hooks and the dispatch thread run this library's code until the process ends: one reference
@@ -202,7 +195,7 @@ static void stay_mapped(void) {
 /* Before the dispatch thread starts, which a forked child lacks. */
 static void register_fork_hook(void) {
   stay_mapped();
-  pthread_atfork(NULL, NULL, mark_forked);
+  pthread_atfork(cow_arrays_before_fork, cow_arrays_after_fork, mark_forked);
 }
 
 #ifdef __GLIBC__
@@ -332,7 +325,7 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   TRY(check_params(&effective));
   cow_mlx_status status = COW_MLX_OK;
   cow_request start = {.op = COW_OP_RUNTIME_START, .operation = "runtime_start"};
-  int held = hold_thread();
+  int held = cow_hold_thread();
   lock_runtime();
   if (runtime.starts > 0) {
     if (params && !same_params(&effective, &runtime.params)) {
@@ -349,7 +342,7 @@ cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   cow_failure failure; /* the log's function may make calls */
   cow_error_copy(&failure, cow_error_failure());
   status = leave(&start, status, &failure);
-  release_thread(held);
+  cow_release_thread(held);
   return status;
 }
 
@@ -360,7 +353,7 @@ cow_mlx_status cow_mlx_runtime_stop(void) {
   failure.message[0] = failure.details[0] = '\0';
   cow_request stop = {.op = COW_OP_RUNTIME_STOP};
   cow_mlx_status status = COW_MLX_OK;
-  int held = hold_thread();
+  int held = cow_hold_thread();
   lock_runtime();
   if (runtime.starts == 0) {
     status = cow_error_not_running("runtime_stop");
@@ -370,6 +363,6 @@ cow_mlx_status cow_mlx_runtime_stop(void) {
   }
   pthread_mutex_unlock(&runtime.lock);
   status = leave(&stop, status, &failure);
-  release_thread(held);
+  cow_release_thread(held);
   return status;
 }

@@ -43,6 +43,7 @@ static bool take(const char* operation, cow_kind kind, int32_t handle, uint32_t 
           is_model ? "the model is not loaded yet" : "nothing is there yet");
       return true;
     case COW_FOUND_NONE:
+    case COW_FOUND_CALLBACK:
       break;
   }
   return false;
@@ -223,7 +224,8 @@ cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
 /* The engine knows no model that could not be loaded. */
 cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
   BEGIN_CALL;
-  if (cow_outlets_has_failed(model) && cow_outlets_close(model)) return COW_MLX_OK;
+  bool is_model = cow_handle_kind(model) == COW_KIND_MODEL;
+  if (is_model && cow_outlets_has_failed(model) && cow_outlets_close(model)) return COW_MLX_OK;
   cow_model_free_args args = {.model = model};
   cow_request r = {.op = COW_OP_MODEL_FREE, .args = &args};
   return CALL(r);

@@ -273,6 +273,16 @@ static bool wait_for_change(outlet* it, uint32_t milliseconds, const struct time
   return pthread_cond_timedwait(&it->changed, &lock, deadline) != ETIMEDOUT;
 }
 
+cow_found cow_outlets_look(cow_kind kind, int32_t handle, cow_take_fn take, void* into, bool keep) {
+  cow_found found = COW_FOUND_NONE;
+  if (cow_handle_kind(handle) != kind) return found;
+  outlet* it = lock_and_find(handle);
+  if (it) found = has_progress(it) ? COW_FOUND_CALLBACK : find_first(it);
+  if (found == COW_FOUND_ITEM) hand_over(it, take, into, keep);
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
 cow_found cow_outlets_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
                            void* into, bool keep) {
   struct timespec deadline = cow_time_after((int64_t)milliseconds * 1000);

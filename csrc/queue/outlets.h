@@ -10,10 +10,11 @@
 #include "bridge.h"
 
 typedef enum cow_found {
-  COW_FOUND_NONE,    /* nothing comes here: ask the dispatch thread */
-  COW_FOUND_NOT_YET, /* the time is over */
-  COW_FOUND_ITEM,    /* the host has seen one */
-  COW_FOUND_CLOSED   /* the handle was freed meanwhile */
+  COW_FOUND_NONE,     /* nothing comes here: ask the dispatch thread */
+  COW_FOUND_NOT_YET,  /* the time is over */
+  COW_FOUND_ITEM,     /* the host has seen one */
+  COW_FOUND_CLOSED,   /* the handle was freed meanwhile */
+  COW_FOUND_CALLBACK, /* a callback is to be run before: take, not look */
 } cow_found;
 
 /* Hosts. A number that is no handle of the kind has no outlet. */
@@ -31,6 +32,9 @@ cow_found cow_outlets_take(cow_kind kind, int32_t handle, uint32_t milliseconds,
 
 /* The log message of a call that has ended, or NULL; the caller frees it. */
 char* cow_outlets_take_log(int32_t handle, int32_t* level);
+
+/* The same without waiting, and without callbacks. */
+cow_found cow_outlets_look(cow_kind kind, int32_t handle, cow_take_fn take, void* into, bool keep);
 
 /* A descriptor that is readable while there is an item: -1 with errno if there can be none, -2 if
  * nothing comes here. */

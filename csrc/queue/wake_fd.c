@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hold.h"
+
 /* Whether two descriptors are open, and for the same pipe. */
 static bool are_same(int one, int other) {
   struct stat a, b;
@@ -37,14 +39,21 @@ static bool make(cow_wake_fd* wake) {
   return true;
 }
 
-int cow_wake_fd_get(cow_wake_fd* wake) {
+static void close_all(cow_wake_fd* wake) {
+  if (wake->host >= 0 && are_same(wake->host, wake->reading)) close(wake->host);
+  close(wake->reading);
+  close(wake->writing);
+  *wake = (cow_wake_fd){0};
+}
+
+static int get(cow_wake_fd* wake) {
   bool fresh = !wake->made;
   if (fresh && !make(wake)) return -1;
   if (wake->host >= 0 && are_same(wake->host, wake->reading)) return wake->host;
   wake->host = fcntl(wake->reading, F_DUPFD_CLOEXEC, 0);
   if (wake->host < 0 && fresh) {
     int failure = errno;
-    cow_wake_fd_close(wake);
+    close_all(wake);
     errno = failure;
     return -1;
   }
@@ -56,8 +65,7 @@ static bool is_readable(int descriptor) {
   return poll(&looked, 1, 0) > 0;
 }
 
-void cow_wake_fd_show(cow_wake_fd* wake, bool ready) {
-  if (!wake->made) return;
+static void show(cow_wake_fd* wake, bool ready) {
   char byte = 1;
   if (ready && !is_readable(wake->reading)) {
     while (write(wake->writing, &byte, 1) < 0 && errno == EINTR) continue;
@@ -67,10 +75,25 @@ void cow_wake_fd_show(cow_wake_fd* wake, bool ready) {
   wake->raised = ready;
 }
 
+/* What these call are cancellation points, and the owner's lock is held. */
+
+int cow_wake_fd_get(cow_wake_fd* wake) {
+  int held = cow_hold_thread();
+  int descriptor = get(wake);
+  cow_release_thread(held);
+  return descriptor;
+}
+
+void cow_wake_fd_show(cow_wake_fd* wake, bool ready) {
+  if (!wake->made) return;
+  int held = cow_hold_thread();
+  show(wake, ready);
+  cow_release_thread(held);
+}
+
 void cow_wake_fd_close(cow_wake_fd* wake) {
   if (!wake->made) return;
-  if (wake->host >= 0 && are_same(wake->host, wake->reading)) close(wake->host);
-  close(wake->reading);
-  close(wake->writing);
-  *wake = (cow_wake_fd){0};
+  int held = cow_hold_thread();
+  close_all(wake);
+  cow_release_thread(held);
 }

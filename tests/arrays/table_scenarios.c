@@ -12,6 +12,9 @@ static void* own_realloc(void* old, size_t size) { return has_memory ? realloc(o
 #include "../../csrc/calls/dlpack.c"
 
 #include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "boot/bootstrap.h"
 
@@ -246,6 +249,71 @@ static void stop_with_tensors_away(void) {
   run(delete_late);
 }
 
+/* ------------------------------------------------------------------ Readers */
+
+/* The engine takes over an array whose handle is closed while a call still reads it. */
+static void readers_keep_elements(void) {
+  cow_mlx_array handle = made();
+  cow_array* reader;
+  cow_array_parts parts;
+  EXPECT(!cow_arrays_hold("read", handle, &reader));
+  cow_array* engines = cow_arrays_take(handle, &parts);
+  EXPECT(!cow_mlx_array_free(handle));
+  value* object = new_object(SIDE * SIDE, 5);
+  EXPECT(!cow_arrays_set_object(engines, object, object->elements));
+  EXPECT(cow_array_look(reader).data == parts.data);
+  EXPECT(((const unsigned char*)parts.data)[0] == 7);
+  cow_arrays_let_go(reader);
+  cow_arrays_let_go(engines);
+
+  handle = made(); /* without one, the memory is given up */
+  engines = cow_arrays_take(handle, &parts);
+  object = new_object(SIDE * SIDE, 5);
+  EXPECT(!cow_arrays_set_object(engines, object, object->elements));
+  EXPECT(cow_array_look(engines).data == object->elements);
+  cow_arrays_let_go(engines);
+  EXPECT(!cow_mlx_array_free(handle));
+  drop_objects();
+}
+
+/* ------------------------------------------------------------------ Forks */
+
+enum { FORKS = 50, CHILD_PATIENCE = 100, BLOCK = 1 << 20 };
+
+static void* keep_and_trim(void* unused) {
+  while (!atomic_load(&stopping)) {
+    void* blocks[8];
+    for (int i = 0; i < 8; i++) blocks[i] = cow_memory_new(BLOCK);
+    for (int i = 0; i < 8; i++) cow_memory_let_go(blocks[i]);
+    cow_memory_trim();
+  }
+  return unused;
+}
+
+/* Whatever other threads do at a fork, the child can let go of memory. */
+static void children_let_go(void) {
+  pthread_t thread;
+  pthread_atfork(cow_arrays_before_fork, cow_arrays_after_fork, cow_arrays_after_fork);
+  EXPECT(!pthread_create(&thread, NULL, keep_and_trim, NULL));
+  void* memory = cow_memory_new(BLOCK);
+  for (int i = 0; i < FORKS; i++) {
+    int status;
+    pid_t child = fork();
+    EXPECT(child >= 0);
+    if (child == 0) {
+      alarm(CHILD_PATIENCE);
+      cow_memory_let_go(memory);
+      raise(SIGKILL); /* a sanitizer would look for leaks at an exit */
+    }
+    EXPECT(waitpid(child, &status, 0) == child);
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  }
+  atomic_store(&stopping, true);
+  pthread_join(thread, NULL);
+  atomic_store(&stopping, false);
+  cow_memory_let_go(memory);
+}
+
 /* ------------------------------------------------------------------ Slots */
 
 /* A slot that has had all generations is not used again; a handle is never an older one. */
@@ -283,6 +351,8 @@ static void no_memory_for_a_slot(void) {
 int main(void) {
   cow_arrays_start(true);
   no_memory_for_a_slot();
+  readers_keep_elements();
+  children_let_go();
   for (int i = 0; i < SHARED; i++) shared[i] = i % 2 ? made() : of_engine();
   run(work);
   slots_end();

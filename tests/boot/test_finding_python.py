@@ -121,3 +121,11 @@ def test_a_home_that_cannot_be_loaded_leaves_no_trace(host, environment, tmp_pat
     done = run([host("late_python.c"), tmp_path, shared, PACKAGES], env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split("\n") == ["ENOENT", "OK", "False 0", ""]
+
+
+def test_calls_end_with_the_python_that_the_host_embeds(host, model, environment):
+    """And no callback keeps the interpreter from the threads that it waits for."""
+    shared = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("INSTSONAME")
+    done = run([host("embedding.c"), model, shared, PACKAGES], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["ECANCELED", "ESTATE"]

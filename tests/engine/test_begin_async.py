@@ -425,3 +425,13 @@ def test_forever_is_as_long_as_it_takes(lib, tiny, open_context):
     begin(lib, context, LONG, max_tokens=1)
     assert poll(lib, context, FOREVER) == OK
     assert lib.next(context).status == OK
+
+
+def test_a_context_is_freed_as_a_context_alone(lib, tiny):
+    """Also one whose last call has failed, which frees a model that could not be loaded."""
+    context = lib.context(tiny(KV))
+    begin(lib, context, [2**31 - 1])
+    assert poll(lib, context, FOREVER) == OK
+    assert lib.c.cow_mlx_model_free(context) == EHANDLE
+    assert lib.c.cow_mlx_context_cancel(context) == OK
+    lib.free(context)

@@ -442,3 +442,21 @@ def test_chains_without_elements_have_none():
     x = mx.zeros((0, 3))
     recording = Recording(lambda x: [mx.exp(x * 2) + 1], [x])
     assert recording.replay([x])[0].shape == (0, 3)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 64])
+def test_a_contiguous_part_of_a_large_array_is_computed_when_the_caller_has_it(rows):
+    """mlx copies the part of a much larger buffer on its stream, which nothing waits for here."""
+
+    def function(x):
+        return [mx.contiguous(x[:rows])]
+
+    made = [mx.full((256, 1024), number, mx.float32) for number in range(40)]
+    mx.eval(made)
+    recording = Recording(function, made[:1])
+    assert recording.is_short()
+    parts = [recording.compute([one])[0] for one in made]
+    numbers = [np.array(memoryview(part)) for part in parts]  # as they are now
+    for number, part in enumerate(numbers):
+        assert part.shape == (rows, 1024)
+        assert (part == number).all()

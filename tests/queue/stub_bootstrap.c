@@ -33,6 +33,9 @@ static struct {
 } dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 /* Nobody brings batches here. */
+void cow_arrays_before_fork(void) {}
+void cow_arrays_after_fork(void) {}
+
 bool cow_arrays_close(cow_mlx_array array) {
   (void)array;
   return false;

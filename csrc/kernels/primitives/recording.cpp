@@ -32,9 +32,11 @@ bool takes_memory(const mx::Primitive& primitive) {
          is(primitive, "Reshape");
 }
 
-/* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there. */
+/* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there, also
+ * where "Contiguous" would keep a buffer that is much larger. */
 bool copies(const mx::Primitive& primitive, const std::vector<mx::array>& inputs) {
-  return is_view(primitive) && takes_memory(primitive) && !inputs[0].flags().row_contiguous;
+  if (!is_view(primitive) || !takes_memory(primitive)) return false;
+  return !inputs[0].flags().row_contiguous || is(primitive, "Contiguous");
 }
 
 /* Operations whose result is their input. */

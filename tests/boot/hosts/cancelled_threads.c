@@ -59,6 +59,16 @@ static void call_rewind(victim* v) {
   EXPECT_OK(cow_mlx_checkpoint_free(checkpoint));
 }
 
+/* Its descriptor is looked at while an item lies there, with a lock that all outlets share. */
+static void call_wake_fd(victim* v) {
+  int32_t descriptor, unknown = INT32_MAX;
+  if (atomic_load(&v->ended) == 0) {
+    EXPECT_OK(cow_mlx_context_begin_async(v->s.context, &unknown, 1, NULL));
+    EXPECT(cow_mlx_context_poll(v->s.context, UINT32_MAX) == COW_MLX_OK);
+  }
+  EXPECT_OK(cow_mlx_context_wake_fd(v->s.context, &descriptor));
+}
+
 static void* call_forever(void* data) {
   victim* v = data;
   for (;;) {
@@ -91,7 +101,8 @@ int main(int argc, char** argv) {
   EXPECT_OK(cow_mlx_runtime_start(NULL));
   victim v = {.s = open_session(argv[1])};
   static void (*const calls[])(victim*) = {call_generate, call_generate_with_text, call_next,
-                                           call_trim,     call_start_and_stop,     call_rewind};
+                                           call_trim,     call_start_and_stop,     call_rewind,
+                                           call_wake_fd};
   for (int round = 0; round < ROUNDS; round++) {
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) end_in(&v, calls[i]);
   }

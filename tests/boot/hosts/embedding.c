@@ -1,0 +1,106 @@
+/* Embeds a Python (the libpython argv[2], with the packages in argv[3]) that the runtime joins. A
+ * callback of a call that returns at once waits for a thread that needs the interpreter, which this
+ * one holds. Then Python ends while a call runs on a context: the call ends, too. */
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#include "host.h"
+
+enum { PATIENCE = 250 };
+
+static sem_t asked, answered;
+
+/* What the host needs of Python. */
+static void (*Py_InitializeEx)(int);
+static int (*Py_FinalizeEx)(void);
+static int (*PyRun_SimpleString)(const char*);
+static int (*PyGILState_Ensure)(void);
+static void (*PyGILState_Release)(int);
+static void* (*PyEval_SaveThread)(void);
+static void (*PyEval_RestoreThread)(void*);
+
+#define LOAD(name) EXPECT((*(void**)&(name) = dlsym(python, #name)))
+
+static void start_python(const char* library, const char* packages) {
+  char source[1024];
+  void* python = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+  EXPECT(python);
+  LOAD(Py_InitializeEx);
+  LOAD(Py_FinalizeEx);
+  LOAD(PyRun_SimpleString);
+  LOAD(PyGILState_Ensure);
+  LOAD(PyGILState_Release);
+  LOAD(PyEval_SaveThread);
+  LOAD(PyEval_RestoreThread);
+  Py_InitializeEx(0);
+  snprintf(source, sizeof source, "import sys; sys.path.insert(0, '%s')", packages);
+  EXPECT(PyRun_SimpleString(source) == 0);
+}
+
+static void* take_interpreter(void* unused) {
+  sem_wait(&asked);
+  PyGILState_Release(PyGILState_Ensure());
+  sem_post(&answered);
+  return unused;
+}
+
+static bool ask_once(size_t processed, size_t total, void* data) {
+  bool* is_asked = data;
+  (void)processed, (void)total;
+  if (!*is_asked) sem_post(&asked);
+  while (!*is_asked && sem_wait(&answered) != 0) continue;
+  *is_asked = true;
+  return true;
+}
+
+static void poll_with_the_interpreter(const session* s) {
+  bool is_asked = false;
+  pthread_t thread;
+  cow_mlx_generation_params params;
+  cow_mlx_generation_params_init(&params, sizeof params);
+  params.max_tokens = 1;
+  params.prompt_progress = ask_once;
+  params.user_data = &is_asked;
+  EXPECT(pthread_create(&thread, NULL, take_interpreter, NULL) == 0);
+  EXPECT_OK(cow_mlx_context_begin_async(s->context, s->tokens, s->count, &params));
+  struct pollfd ready = {.events = POLLIN};
+  EXPECT_OK(cow_mlx_context_wake_fd(s->context, &ready.fd));
+  void* state = PyEval_SaveThread();
+  EXPECT(poll(&ready, 1, -1) == 1);
+  PyEval_RestoreThread(state);
+  EXPECT_OK(cow_mlx_context_poll(s->context, UINT32_MAX));
+  EXPECT(is_asked);
+  pthread_join(thread, NULL);
+}
+
+static void* generate_until_it_fails(void* data) {
+  static cow_mlx_status status;
+  const session* s = data;
+  while ((status = generate(s, 1 << 20, NULL, NULL)) == COW_MLX_OK) continue;
+  return &status;
+}
+
+int main(int argc, char** argv) {
+  EXPECT(argc == 4);
+  alarm(PATIENCE); /* a freeze ends the host */
+  sem_init(&asked, 0, 0);
+  sem_init(&answered, 0, 0);
+  start_python(argv[2], argv[3]);
+  EXPECT_OK(cow_mlx_runtime_start(NULL));
+  session s = open_session(argv[1]);
+  poll_with_the_interpreter(&s);
+  EXPECT_OK(cow_mlx_context_reset(s.context));
+
+  pthread_t thread;
+  void* result;
+  EXPECT(pthread_create(&thread, NULL, generate_until_it_fails, &s) == 0);
+  await_generation(&s);
+  EXPECT(Py_FinalizeEx() == 0);
+  EXPECT(pthread_join(thread, &result) == 0);
+  printf("%s\n", cow_mlx_status_name(*(cow_mlx_status*)result));
+  printf("%s\n", cow_mlx_status_name(cow_mlx_context_reset(s.context)));
+  return 0;
+}
