@@ -80,13 +80,14 @@ class Mark:
     Args:
         layers: of the sequence.
         count: tokens that they hold.
-        more: tokens that may have to be dropped.
+        more: tokens that may have to be dropped: it is of no use once the layers hold others.
     """
 
-    __slots__ = ("_kept", "count")
+    __slots__ = ("_kept", "count", "more")
 
     def __init__(self, layers: list[Any], count: int, more: int) -> None:
         self.count = count
+        self.more = more
         self._kept = [
             None if can_trim(part, more) else copy.deepcopy(part) for part in _parts(layers)
         ]

@@ -135,6 +135,15 @@ class PromptFiles:
             self.remove(path)
             excess -= size
 
+    def has_any(self) -> bool:
+        """Whether there is a file."""
+        try:
+            with os.scandir(self.folder) as entries:
+                names = (entry.name for entry in islice(entries, _MOST_NAMES))
+                return any(name.endswith(_SUFFIX) for name in names)
+        except OSError:
+            return False
+
     def usage(self) -> tuple[int, int]:
         """Return how many files there are, and their bytes."""
         files = list(self._states())

@@ -428,6 +428,9 @@ class Sequence:
     def append(self, tokens: list[int]) -> None:
         """Note the tokens that the last forward pass has processed."""
         self.tokens.extend(tokens)
+        mark = self._mark
+        if mark is not None and len(self.tokens) - len(self._behind) - mark.count > mark.more:
+            self._mark = None
 
     def remote_forward(self, tokens: list[int], rows: int) -> Entry:
         """Let ranks process tokens that follow those held; the network must be a remote one.

@@ -78,7 +78,7 @@ def prompt_with_images(context: Context, tokens: list[int], params: GenerationPa
 
 
 def _refuse_drafts(fields: dict[str, Any], other: str, what: str) -> None:
-    for name in ("draft", "draft_tokens"):
+    for name in ("draft", "draft_tokens", "draft_heads"):
         if fields[name]:
             raise Unsupported(
                 f"{name} is {fields[name]}, but drafts do not know {what}; leave it at 0",

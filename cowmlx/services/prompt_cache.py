@@ -94,7 +94,7 @@ class PromptCache:
             held: the prompt.
         """
         if len(held.tokens) >= WRITTEN and model.split is None:
-            self._writing.add(self._write(model, params, sequence, held))
+            self._writing.add(model, self._write(model, params, sequence, held))
             self._scheduler.add(self._writing)
 
     def finish(self) -> None:
@@ -102,9 +102,15 @@ class PromptCache:
         while self._writing.turn():
             pass
 
+    def forget(self, model: Model) -> None:
+        """Leave out what a model has processed and is not written yet: it falls asleep."""
+        self._writing.forget(model)
+
     def _write(
         self, model: Model, params: ContextParams, sequence: Sequence, held: Snapshot
     ) -> Generator[None, None, None]:
+        if not model.is_read:
+            return  # to know its weights by their contents would wake it
         key = yield from saving.key_of(model, params.kv)
         name = _name_of(key)
         cuts = can_trim_all(held.layers)
@@ -187,7 +193,7 @@ class PromptCache:
             context.params.share_prefix
             and context.model.split is None
             and READ < len(prompt) <= context.params.max_tokens
-            and self.files.usage()[0] > 0
+            and self.files.has_any()
         )
 
 
@@ -200,15 +206,22 @@ class Writing:
 
     def __init__(self, cache: PromptCache) -> None:
         self._cache = cache
-        self._pending: deque[Generator[None, None, None]] = deque()
+        self._pending: deque[tuple[Model, Generator[None, None, None]]] = deque()
         self._stream = mx.default_stream(mx.default_device())
         self._stepped = perf_counter()
 
-    def add(self, steps: Generator[None, None, None]) -> None:
+    def add(self, model: Model, steps: Generator[None, None, None]) -> None:
         """Let steps be done behind the others; the oldest that have not begun may be left out."""
-        self._pending.append(steps)
+        self._pending.append((model, steps))
         if len(self._pending) > _MOST_PENDING:
             del self._pending[1]
+
+    def forget(self, model: Model) -> None:
+        """Leave out the steps of a model."""
+        for of, steps in self._pending:
+            if of is model:
+                steps.close()
+        self._pending = deque(one for one in self._pending if one[0] is not model)
 
     @property
     def due(self) -> float:
@@ -236,7 +249,7 @@ class Writing:
         """Do one step; false if there is none."""
         if not self._pending:
             return False
-        steps = self._pending[0]
+        _, steps = self._pending[0]
         self._stepped = perf_counter()
         try:
             with mx.stream(self._stream):

@@ -94,6 +94,8 @@ class Sleep:
             if checkpoint.weights == model.weights_version:
                 checkpoint.drop_layers()
         self._clear_prefixes(model)
+        if self._runtime.prompt_cache is not None:
+            self._runtime.prompt_cache.forget(model)
         rope.forget()
 
     def make_room(self, size: int, reader: Model | None = None) -> Generator[object, None, None]:

@@ -446,7 +446,7 @@ def test_chains_without_elements_have_none():
 
 @pytest.mark.parametrize("rows", [1, 8, 64])
 def test_a_contiguous_part_of_a_large_array_is_computed_when_the_caller_has_it(rows):
-    """mlx copies the part of a much larger buffer on its stream, which nothing waits for here."""
+    """Mlx copies the part of a much larger buffer on its stream, which nothing waits for here."""
 
     def function(x):
         return [mx.contiguous(x[:rows])]

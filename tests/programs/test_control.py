@@ -7,6 +7,7 @@ import pytest
 from support.programs import bits, derive, graph, node, parse, value
 
 from cowmlx.programs.failure import ProgramError
+from cowmlx.programs.running.rounds import Rounds
 
 X = value("x", [3])
 DOUBLE = graph([X], [node("y", "add", "x", "x")], ["y"], name="double")
@@ -314,3 +315,28 @@ def test_loops_in_loops_and_decisions_in_them():
     found = gradient.run([x, xs]).finish()
     wanted = mx.grad(plain, argnums=[0, 1])(x, xs)
     assert [bits(each) for each in found] == [bits(each) for each in wanted]
+
+
+def test_a_run_keeps_no_decisions_that_nothing_asks_for(monkeypatch):
+    """A loop may run for days. A gradient asks for them."""
+    kept = []
+    note = Rounds.note
+
+    def noted(self, *given):
+        note(self, *given)
+        kept.append(len(self.decisions))
+
+    monkeypatch.setattr(Rounds, "note", noted)
+    given = [mx.zeros(3), mx.array(0)]
+    parse(COUNTING).run(given).finish()
+    assert set(kept) == {0}
+    kept.clear()
+    spec = {"gradient": {"of": "s", "with_respect_to": ["x"]}}
+    total = graph(
+        COUNTING["inputs"],
+        [*COUNTING["nodes"], node("s", "sum", "out")],
+        ["s"],
+        functions=COUNTING["functions"],
+    )
+    derive(parse(total), **spec).run([mx.zeros(3), mx.array(0)]).finish()
+    assert max(kept) > 0

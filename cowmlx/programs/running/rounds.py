@@ -129,7 +129,7 @@ class Rounds:
         values: whether to evaluate results; if not, only predicates are.
 
     Attributes:
-        decisions: what control flow did, by where it is.
+        decisions: what control flow did, by where it is; kept unless results are evaluated.
     """
 
     def __init__(self, units: Units, values: bool = True) -> None:
@@ -211,7 +211,7 @@ class Rounds:
         predicate = arrays.pop(0)
         yield from self.settle([predicate])
         taken = bool(predicate.item())
-        self.decisions[path] = taken
+        self.note(path, taken)
         name = node.attributes["then" if taken else "else"]
         return (yield from self._function(name, arrays, path))
 
@@ -230,8 +230,13 @@ class Rounds:
             self.require_round(graph, node, rounds)
             arrays = yield from self._function(attributes["body"], arrays, (*path, rounds))
             rounds += 1
-        self.decisions[path] = rounds
+        self.note(path, rounds)
         return arrays
+
+    def note(self, path: Path, decision: int) -> None:
+        """Note what control flow did, for those who trace it again."""
+        if not self._values:
+            self.decisions[path] = decision
 
     @staticmethod
     def require_round(graph: Graph, node: Node, rounds: int) -> None:

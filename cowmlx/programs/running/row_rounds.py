@@ -121,7 +121,7 @@ class RowRounds(Rounds):
                 ]
             )
             rounds += 1
-        self.decisions[path] = rounds
+        self.note(path, rounds)
         return arrays
 
     def _elements(

@@ -10,6 +10,7 @@ import pytest
 from driver import DROPS_THINKING, HYBRID, KV, RECURRENT, SLIDING, opened, prompt
 from support import tiny_adapters
 from support.library import StatusError
+from support.paths import CALF
 from support.prompt_hosts import Process
 from support.signatures import EINVAL, EIO
 
@@ -238,3 +239,9 @@ def test_a_runtime_that_runs_keeps_its_folder(lib, tmp_path):
     with pytest.raises(StatusError, match="other parameters"):
         lib.start(prompt_cache_dir=tmp_path, prompt_cache_bytes=MUCH)
     assert lib.info()["prompt_cache"] is None
+
+
+def test_a_model_that_falls_asleep_is_not_woken_to_write_its_prompts(restart):
+    prompts = [prompt(400, seed=seed) for seed in range(4)]
+    for _ in range(2):  # the second time they are known, and looked up sooner
+        assert set(restart().process_and_sleep(CALF, prompts)["asleep"]) == {True}

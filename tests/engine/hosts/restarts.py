@@ -57,6 +57,15 @@ class Host:
         told = [piece.token for piece in pieces if piece.status == OK]
         return {**info, "told": told}
 
+    def process_and_sleep(self, folder, tokens):
+        """Process prompts one after the other, and put the model to sleep; whether it stays so."""
+        model = self.lib.load(folder)
+        contexts = [self.lib.context(model, share_prefix=True) for _ in tokens]
+        for context, prompt in zip(contexts, tokens, strict=True):
+            self.lib.begin(context, prompt, max_tokens=0)
+        self.lib.check(self.lib.c.cow_mlx_model_sleep(model))
+        return {"asleep": [self.lib.info(model)["asleep"] for _ in range(20)]}
+
     def asleep(self):
         """Whether each model sleeps, by its folder."""
         return {path: self.lib.info(model)["asleep"] for path, model in self.models.items()}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from ctypes import c_int32
+
+import numpy as np
 import pytest
 from driver import FIRST_PLAIN, delivered, prompt
 from support import heads, tiny_models
+from support.arrays import Arrays
+from support.callbacks import Callbacks
 from support.library import StatusError
 from support.signatures import EINVAL, EUNSUPPORTED, GRAMMAR_REGEX
 from support.threads import at_once
@@ -121,6 +126,17 @@ def test_models_without_one_refuse(lib, tiny, open_context):
         with pytest.raises(StatusError, match=why) as error:
             lib.begin(open_context(tiny(family)), START, draft_heads=1)
         assert error.value.status == EUNSUPPORTED
+
+
+def test_rows_of_embeddings_exclude_it(lib, with_head, open_context):
+    context = open_context(with_head("mimo"))
+    rows = Arrays(lib).create(np.zeros((1, 128), np.float32))
+    tokens = (c_int32 * 3)(5, -1, 6)
+    params = lib.params("generation", Callbacks(), draft_heads=1)
+    begun = lib.c.cow_mlx_context_begin_embeddings(context, tokens, 3, rows, params)
+    assert begun == EUNSUPPORTED
+    assert "draft_heads" in lib.message()
+    assert len(tokens_of(lib, context, draft_heads=1)) == 24
 
 
 def test_a_draft_comes_from_one_place(lib, with_head, open_context):

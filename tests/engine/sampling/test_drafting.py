@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from driver import (
     settle,
     text_of,
 )
+from support import tiny_models
 from support.library import StatusError
 from support.signatures import (
     EHANDLE,
@@ -300,6 +302,36 @@ def test_a_cache_that_cannot_drop_drafts_puts_its_states_back(
         stats = lib.stats(context)
         assert stats.drafted_tokens > COUNT // 4
         assert not own or stats.accepted_tokens > COUNT // 4
+
+
+WINDOWS = {
+    "recurrent_gemma": {"attention_window_size": 64},
+    "baichuan_m1": {"sliding_window": 64},
+    "gemma3_text": {"sliding_window": 64},
+    "falcon_h1": {},
+}
+
+
+@pytest.mark.parametrize("family", WINDOWS)
+@pytest.mark.parametrize("trimmed", [True, False], ids=["trimmed", "begun again"])
+def test_a_draft_s_state_is_of_no_use_behind_a_later_prompt(
+    lib, tiny, open_context, tmp_path, family, trimmed
+):
+    """The prompt fills windows that could be cut when the draft was made."""
+    tiny_models.make(tmp_path, family, config=WINDOWS[family])
+    model = lib.load(tmp_path)
+    others = {token: -math.inf for token in range(lib.info(model)["vocabulary_size"]) if token != 5}
+    for count in (14, 15, 16):  # one ends with a draft
+        context = open_context(model, share_prefix=False)
+        run(lib, context, prompt(18), max_tokens=count, bias=others, **drafted(tiny, None))
+        longer = [*lib.tokens(context), *prompt(200, seed=1)]
+        lib.begin(context, longer, max_tokens=0)
+        again = [*longer[: len(longer) - 50], 7, 8]
+        if trimmed:
+            lib.trim_end(context, len(lib.tokens(context)) - len(again) + 2)
+        found = delivered(run(lib, context, again, max_tokens=6))
+        plain = open_context(model, share_prefix=False)
+        assert found == delivered(run(lib, plain, again, max_tokens=6))
 
 
 @states
