@@ -173,7 +173,7 @@ def trace(
         if name in book.taken:
             _rename(scope, name, [value for _, value in outputs])
         book.reserve(name)
-    entry = scope.program(outputs)
+    entry = finished(scope.program_steps(outputs))
     unused = [name for name in values if name not in book.parameters]
     if unused:
         raise InvalidArgument(
@@ -185,7 +185,7 @@ def trace(
 def _rename(scope: Scope, name: str, results: Sequence[graph_values.Value]) -> None:
     """Rename a value that has the name of a result."""
     other = scope.book.name(name)
-    scope.rename(name, other)
+    finished(scope.rename_steps({name: other}))
     for value in results:
         if value.name == name:
             value.name = other

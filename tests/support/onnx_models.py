@@ -66,6 +66,11 @@ def run(program: Program, **inputs: np.ndarray) -> list[np.ndarray]:
     return [to_numpy(result) for result in program.run(given).finish()]
 
 
+def turns(made: Any) -> int:
+    """Return how many turns the import of a network takes."""
+    return sum(1 for _ in onnx_file.model_steps(made, "/nowhere", {}))
+
+
 class Case:
     """One of ONNX's own cases.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cowmlx.programs.bounds import MAX_NAME
+from cowmlx.programs.bounds import MAX_NAME, Pace
 from cowmlx.programs.importing.values import Weight
 from cowmlx.programs.operations.row import Spec
 
@@ -18,6 +18,7 @@ class Book:
         count: the nodes so far, pruned ones included.
         converted: the nodes of the file so far.
         taken: the names that have been given.
+        pace: ends the turns of the import.
     """
 
     def __init__(self) -> None:
@@ -25,6 +26,7 @@ class Book:
         self.parameters: dict[str, tuple[Spec, Weight]] = {}
         self.count = 0
         self.converted = 0
+        self.pace = Pace()
         self.taken: set[str] = set()
         self._reserved: set[str] = set()
 

@@ -88,7 +88,7 @@ def _program_steps(path: str, function: Function, fixed: Mapping[str, Any]) -> S
     outputs = [
         (name, values[number]) for name, number in zip(results, function.outputs, strict=True)
     ]
-    made = scope.program(outputs)
+    made = yield from scope.program_steps(outputs)
     return Imported(made, {name: weight for name, (_, weight) in book.parameters.items()})
 
 

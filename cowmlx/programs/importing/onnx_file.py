@@ -94,7 +94,7 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
     functions = {(f.domain, f.name): f for f in model.functions}
     walk = Walk(scope, opsets, functions, folder, {})
     uses = used(graph)
-    begun = _declare(walk, graph, fixed, uses)
+    begun = yield from _declare(walk, graph, fixed)
     yield from _initialize(walk, graph, folder, uses, begun)
     yield from walk.nodes_steps(graph.node)
     outputs = []
@@ -103,7 +103,7 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
             raise BadFormat(f"output {shown(output.name)} is no value of the graph")
         outputs.append((output.name, walk.values[output.name]))
     yield
-    entry = scope.program(outputs)
+    entry = yield from scope.program_steps(outputs)
     return Imported(entry, {name: weight for name, (_, weight) in book.parameters.items()})
 
 
@@ -123,14 +123,15 @@ def used(graph: Any) -> Counter[str]:
     return uses
 
 
-def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any], uses: Counter[str]) -> set[str]:
-    """Declare the inputs of the graph; return the names that initializers have."""
+def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any]) -> Steps[set[str]]:
+    """Declare the inputs of the graph, in steps; return the names that initializers have."""
     begun = {tensor.name for tensor in graph.initializer}
     begun |= {sparse.values.name for sparse in graph.sparse_initializer}
     known = {value.name for value in graph.input} - begun
     sizes = {name: value for name, value in fixed.items() if name not in known}
     seen: set[str] = set()
     for value in graph.input:
+        yield from walk.scope.book.pace.rest()
         if value.name in begun:
             continue
         what = f"input {shown(value.name)}"

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.bounds import Steps
 from cowmlx.programs.dimensions import Dim
 from cowmlx.programs.failure import text_of
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value, is_symbolic
 
 Result = Value | Sequence[Value | None]
-Convert = Callable[["OnnxNode"], Result]
+Convert = Callable[["OnnxNode"], Result | Steps[Result]]
 CONVERTERS: dict[tuple[str, str], Convert] = {}
-"""By domain and operator."""
+"""By domain and operator. Those that return steps have long work, or graphs within them."""
 
 
 def converts(*operators: str, domain: str = "") -> Callable[[Convert], Convert]:
@@ -86,6 +87,10 @@ class OnnxNode:
     def has_output(self, at: int) -> bool:
         """Whether a result is used."""
         return at < len(self.outputs) and bool(self.outputs[at])
+
+    def rest(self) -> Generator[None]:
+        """Yield if the turn has been long enough."""
+        return self.scope.book.pace.rest()
 
     def known(self, at: int, what: str) -> Any:
         """Return an input's elements, which must be known before a run."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
-from cowmlx.programs.bounds import MAX_NODES, Pace, Steps
+from cowmlx.programs.bounds import MAX_NODES, Steps
 from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import operators
 from cowmlx.programs.importing.failures import placed
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value
-from cowmlx.steps import finished
 
 MAX_DEPTH = 24
 """Functions and graphs within each other."""
@@ -67,20 +66,15 @@ class Walk:
         """Give a name its value, once."""
         self.values[name] = value
 
-    def nodes(self, protos: Iterable[Any]) -> None:
-        """Convert nodes."""
-        finished(self.nodes_steps(protos))
-
     def nodes_steps(self, protos: Iterable[Any]) -> Steps[None]:
         """Convert nodes, in steps."""
-        pace = Pace()
         for proto in protos:
-            yield from pace.rest()
+            yield from self.scope.book.pace.rest()
             self.scope.book.converted += 1
             if self.scope.book.converted > MAX_NODES:
                 raise Unsupported(f"the graph has more than {MAX_NODES} nodes")
             try:
-                results = self._results(proto)
+                results = yield from self._results_steps(proto)
             except RecursionError:
                 raise Unsupported("graphs are too deep within each other") from None
             except CowMlxError as error:
@@ -106,7 +100,7 @@ class Walk:
             self._attributes,
         )
 
-    def _results(self, proto: Any) -> Sequence[Value | None]:
+    def _results_steps(self, proto: Any) -> Steps[Sequence[Value | None]]:
         domain = "" if proto.domain in OURS else proto.domain
         inputs = [self._value(name) for name in proto.input]
         _check(proto, domain, self.opsets.get(domain, 0), inputs)
@@ -114,12 +108,14 @@ class Walk:
         own = self._functions.get((proto.domain, proto.op_type))
         if own is not None:
             opsets = {"" if o.domain in OURS else o.domain: o.version for o in own.opset_import}
-            return self._inlined(own, inputs, attributes, opsets)
+            return (yield from self._inlined_steps(own, inputs, attributes, opsets))
         node = OnnxNode(self, proto, attributes, inputs, self.opsets.get(domain, 0))
         convert = CONVERTERS.get((domain, proto.op_type))
         if convert is None:
-            return self._by_definition(node, domain, attributes)
+            return (yield from self._definition_steps(node, domain, attributes))
         result = convert(node)
+        if isinstance(result, Generator):
+            result = yield from result
         return [result] if isinstance(result, Value) else result
 
     def _value(self, name: str) -> Value | None:
@@ -156,9 +152,9 @@ class Walk:
             read[attribute.name] = value
         return read
 
-    def _by_definition(
+    def _definition_steps(
         self, node: OnnxNode, domain: str, attributes: dict[str, Any]
-    ) -> Sequence[Value | None]:
+    ) -> Steps[Sequence[Value | None]]:
         """Convert a node by the function that ONNX defines it with."""
         import onnx
         from onnx import defs
@@ -183,23 +179,22 @@ class Walk:
         }
         opsets = {"" if o.domain in OURS else o.domain: o.version for o in body.opset_import}
         opsets.setdefault("", node.opset)
-        return self._inlined(body, node.inputs, {**given, **attributes}, opsets)
+        given |= attributes
+        return (yield from self._inlined_steps(body, node.inputs, given, opsets))
 
-    def _inlined(
+    def _inlined_steps(
         self,
         function: Any,
         inputs: Sequence[Value | None],
         attributes: dict[str, Any],
         opsets: dict[str, int],
-    ) -> Sequence[Value | None]:
+    ) -> Steps[Sequence[Value | None]]:
         values = {
             name: value
             for name, value in zip(function.input, inputs, strict=False)
             if value is not None
         }
-        for default in getattr(function, "attribute_proto", ()):
-            if default.name not in attributes:
-                attributes = {**attributes, **self._read(_Holder([default]))}
+        attributes = {**self._read(_Holder(function.attribute_proto)), **attributes}
         inner = Walk(
             self.scope,
             {**self.opsets, **opsets},
@@ -212,7 +207,7 @@ class Walk:
         inner.missing = {
             name for at, name in enumerate(function.input) if at >= len(inputs) or not inputs[at]
         }
-        inner.nodes(function.node)
+        yield from inner.nodes_steps(function.node)
         return [inner.values.get(name) for name in function.output]
 
 
@@ -255,7 +250,7 @@ def _check(proto: Any, domain: str, opset: int, inputs: Sequence[Value | None]) 
 class _Holder:
     """Attributes that are read as those of a node."""
 
-    def __init__(self, attribute: list[Any]) -> None:
+    def __init__(self, attribute: Iterable[Any]) -> None:
         self.attribute = attribute
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.programs import control
-from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NODES
+from cowmlx.programs.bounds import MAX_CONSTANT, MAX_NODES, Steps
 from cowmlx.programs.dimensions import Dim, Symbolic, count
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.book import Book
@@ -51,8 +51,9 @@ class Scope:
         self.inputs: list[Value] = []
         self.captured: dict[int, tuple[Value, Value]] = {}
         self._nodes: list[dict[str, Any]] = []
-        self._constants: dict[str, Value] = {}
+        self._constants: dict[str, dict[str, Any]] = {}
         self.needed: set[str] = set()
+        self._single: set[str] = set()
         self._results: set[str] = set()
         self._copies: dict[int, tuple[Value, Value]] = {}
 
@@ -166,7 +167,8 @@ class Scope:
             value.name = self._node("zeros", [], attributes)[0].name
             return
         value.name = self.book.name("constant")
-        self._constants[value.name] = value
+        entry = {"name": value.name, "dtype": value.dtype, "value": listed(value.known)}
+        self._constants[value.name] = entry
 
     def _name_weight(self, value: Value) -> None:
         weight = value.weight
@@ -287,6 +289,7 @@ class Scope:
         node: dict[str, Any] = {"outputs": [value.name for value in results], "op": op}
         if len(results) == 1 and (op in control.CONTROL or not find(op).outputs_vary):
             node = {"name": results[0].name, "op": op}
+            self._single.add(node["name"])
         node["inputs"] = list(names)
         if attributes:
             rows = () if op in control.CONTROL else find(op).attributes
@@ -364,11 +367,7 @@ class Scope:
                 continue
             needed.update(name for name in node["inputs"] if name is not None)
             nodes.append(node)
-        constants = [
-            {"name": name, "dtype": value.dtype, "value": listed(value.known)}
-            for name, value in self._constants.items()
-            if name in needed
-        ]
+        constants = [entry for name, entry in self._constants.items() if name in needed]
         self.needed = needed
         return {"constants": constants, "nodes": nodes[::-1], "outputs": names}
 
@@ -379,13 +378,16 @@ class Scope:
         self.book.functions.append({"name": own, "inputs": declared, **self.written(outputs)})
         return own
 
-    def program(self, outputs: Sequence[tuple[str, Value]]) -> dict[str, Any]:
-        """Return the program as JSON has it, its outputs under these names."""
-        named = []
+    def program_steps(self, outputs: Sequence[tuple[str, Value]]) -> Steps[dict[str, Any]]:
+        """Return the program as JSON has it, its outputs under these names, in steps."""
+        named: list[Value] = []
+        names: dict[str, str] = {}
         for name, value in outputs:
+            yield from self.book.pace.rest()
             value = self.local(value)
             self.named(value)
-            named.append(self._copied(name, value))
+            named.append(self._copied(name, value, names))
+        yield from self.rename_steps(names)
         written = self.written(named)
         self.book.parameters = {
             name: entry for name, entry in self.book.parameters.items() if name in self.needed
@@ -400,25 +402,31 @@ class Scope:
             **written,
         }
 
-    def rename(self, old: str, new: str) -> None:
-        """Give a value that is computed here, or a constant, another name."""
+    def rename_steps(self, names: Mapping[str, str]) -> Steps[None]:
+        """Give values that are computed here, or constants, other names, in steps."""
         for node in self._nodes:
-            if node.get("name") == old:
-                node["name"] = new
-            for names in (node.get("outputs", []), node["inputs"]):
-                names[:] = [new if each == old else each for each in names]
-        if old in self._constants:
-            self._constants[new] = self._constants.pop(old)
+            yield from self.book.pace.rest()
+            if "name" in node:
+                node["name"] = names.get(node["name"], node["name"])
+            for listing in (node.get("outputs", []), node["inputs"]):
+                listing[:] = [names.get(each, each) for each in listing]
+        for old in self._constants.keys() & names.keys():
+            self._constants[names[old]] = {**self._constants.pop(old), "name": names[old]}
+        self._single.update(names[old] for old in self._single & names.keys())
 
-    def _copied(self, name: str, value: Value) -> Value:
-        """Return a value under the name of a result, which has it alone."""
-        node = next((n for n in self._nodes if n.get("name") == value.name), None)
-        if node is None or value.name in self._results:
-            copied = self._added("contiguous", [self.named(value)], {}, [value.spec])[0]
-            node, value = self._nodes[-1], copied
+    def _copied(self, name: str, value: Value, names: dict[str, str]) -> Value:
+        """Return a value under the name of a result, which has it alone.
+
+        Args:
+            name: of the result.
+            value: of this graph, with a name.
+            names: receives the value's name, if nodes have to change it.
+        """
+        if value.name not in self._single or value.name in self._results:
+            value = self._added("contiguous", [self.named(value)], {}, [value.spec])[0]
         if self.book.claim(name):
             assert value.name is not None
-            self.rename(value.name, name)
+            names[value.name] = name
             value.name = name
         assert value.name is not None
         self._results.add(value.name)

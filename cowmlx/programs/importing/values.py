@@ -14,6 +14,7 @@ from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.checking.constants import array_of
 from cowmlx.programs.dimensions import Dim, Symbolic
 from cowmlx.programs.operations.row import Spec
+from cowmlx.steps import finished
 
 NUMPY = {"bool": "bool", "complex64": "complex64"} | {
     name: name
@@ -32,18 +33,36 @@ class Weight:
     Args:
         name: its name in the file.
         spec: its dtype and shape.
-        read: reads it.
+        make: reads it, or makes it of the elements of another weight.
         uses: how many nodes read it.
+        base: the other weight; None for an array that is in the file as it is.
     """
 
     name: str
     spec: Spec
-    read: Callable[[], Any]
+    make: Callable[..., Any]
     uses: int = 1
+    base: Weight | None = None
 
     def changed(self, spec: Spec, change: Callable[[Any], Any]) -> Weight:
         """Return the weight in another layout, under its name."""
-        return Weight(self.name, spec, lambda: change(self.read()), self.uses)
+        return Weight(self.name, spec, change, self.uses, self)
+
+    def read(self) -> Any:
+        """Return its elements as a numpy array."""
+        return finished(self.read_steps())
+
+    def read_steps(self) -> Steps[Any]:
+        """Return its elements as a numpy array, in steps: it may have changed many times."""
+        changes, weight, pace = [], self, Pace()
+        while weight.base is not None:
+            changes.append(weight.make)
+            weight = weight.base
+        array = weight.make()
+        for change in reversed(changes):
+            yield from pace.rest()
+            array = change(array)
+        return array
 
 
 class Made(NamedTuple):
@@ -144,7 +163,7 @@ class Imported:
         pace = Pace()
         for name, weight in self.weights.items():
             yield from pace.rest()
-            arrays[name] = to_mlx(weight.read())
+            arrays[name] = to_mlx((yield from weight.read_steps()))
         return arrays
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
-from cowmlx.programs.bounds import MAX_ITERATIONS
+from cowmlx.programs.bounds import MAX_ITERATIONS, Steps
 from cowmlx.programs.dimensions import compare
 from cowmlx.programs.importing.control_graphs import Part, branched, looped, stepped
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
@@ -19,17 +19,19 @@ MAX_UNROLLED = 64
 """Rounds of a loop whose shapes change, or whose counter must be known."""
 
 
-def graph_results(node: OnnxNode, graph: Any, scope: Scope, given: list[Value]) -> list[Value]:
-    """Return the results of a graph within a node."""
+def graph_steps(node: OnnxNode, graph: Any, scope: Scope, given: list[Value]) -> Steps[list[Value]]:
+    """Return the results of a graph within a node, in steps."""
     from cowmlx.programs.importing.onnx_file import tensor_value
 
     if len(graph.input) != len(given):
         raise BadFormat(f"its graph has {len(graph.input)} inputs, must have {len(given)}")
     values = {value.name: own for value, own in zip(graph.input, given, strict=True)}
     walk = node.graph.inner(scope, values)
+    yield from node.rest()
     for tensor in graph.initializer:
+        yield from node.rest()
         walk.set(tensor.name, tensor_value(scope, tensor, node.graph.folder, 2))
-    walk.nodes(graph.node)
+    yield from walk.nodes_steps(graph.node)
     missing = [output.name for output in graph.output if output.name not in walk.values]
     if missing:
         raise BadFormat(f"the output {missing[0][:80]!r} of its graph is no value of it")
@@ -46,16 +48,16 @@ def alike(a: Spec, b: Spec) -> bool:
 
 
 @converts("If")
-def _if(node: OnnxNode) -> list[Value]:
+def _if(node: OnnxNode) -> Steps[list[Value]]:
     branches = [node.needed(f"{name}_branch") for name in ("then", "else")]
     known = node.scope.known(node.input())
     if known is not None:
         chosen = branches[0 if known.reshape(-1)[0] else 1]
-        return graph_results(node, chosen, node.scope, [])
+        return (yield from graph_steps(node, chosen, node.scope, []))
     scopes = [Scope(node.scope.book, node.scope) for _ in branches]
-    results = [
-        graph_results(node, graph, scope, []) for graph, scope in zip(branches, scopes, strict=True)
-    ]
+    results = []
+    for graph, scope in zip(branches, scopes, strict=True):
+        results.append((yield from graph_steps(node, graph, scope, [])))
     if len(results[0]) != len(results[1]):
         raise BadFormat("its branches have different numbers of results")
     for then, other in zip(*results, strict=True):
@@ -69,7 +71,7 @@ def _if(node: OnnxNode) -> list[Value]:
 
 
 @converts("Loop")
-def _loop(node: OnnxNode) -> list[Value]:
+def _loop(node: OnnxNode) -> Steps[list[Value]]:
     body = node.needed("body")
     count = node.scope.known(node.optional(0))
     start = node.scope.known(node.optional(1))
@@ -80,18 +82,20 @@ def _loop(node: OnnxNode) -> list[Value]:
     if count is not None and int(count.reshape(-1)[0]) <= MAX_UNROLLED and start is not None:
         begun = len(node.scope.book.functions)
         try:
-            return _unrolled(node, body, int(count.reshape(-1)[0]), bool(start.all()), carries)
+            many, going = int(count.reshape(-1)[0]), bool(start.all())
+            return (yield from _unrolled(node, body, many, going, carries))
         except Dependent:
             del node.scope.book.functions[begun:]
     if start is None and node.optional(1) is None:
         start = np.array(True)
     if count is None and not endless and node.optional(1) is None:
-        return _while(node, body, None, carries)
+        return (yield from _while(node, body, None, carries))
     if count is not None and start is not None and start.all():
-        found = _counted(node, body, int(count.reshape(-1)[0]), carries)
+        found = yield from _counted(node, body, int(count.reshape(-1)[0]), carries)
         if found is not None:
             return found
-    return _while(node, body, None if count is None else int(count.reshape(-1)[0]), carries)
+    limit = None if count is None else int(count.reshape(-1)[0])
+    return (yield from _while(node, body, limit, carries))
 
 
 class Dependent(Exception):
@@ -100,7 +104,7 @@ class Dependent(Exception):
 
 def _unrolled(
     node: OnnxNode, body: Any, count: int, going: bool, carries: list[Value]
-) -> list[Value]:
+) -> Steps[list[Value]]:
     """Return the results of so many rounds, one after the other."""
     number = len(carries)
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - number)]
@@ -109,7 +113,7 @@ def _unrolled(
             break
         step = node.scope.constant(np.array(at, "int64"))
         flag = node.scope.constant(np.array(True))
-        results = graph_results(node, body, node.scope, [step, flag, *carries])
+        results = yield from graph_steps(node, body, node.scope, [step, flag, *carries])
         condition = node.scope.known(results[0])
         if condition is None:
             raise Dependent
@@ -130,12 +134,15 @@ def _unrolled(
     return [*carries, *ends]
 
 
-def _counted(node: OnnxNode, body: Any, count: int, carries: list[Value]) -> list[Value] | None:
+def _counted(
+    node: OnnxNode, body: Any, count: int, carries: list[Value]
+) -> Steps[list[Value] | None]:
     """Return the results of a loop that always goes on, as a scan; None if it may end."""
     inner = Scope(node.scope.book, node.scope)
     own = [inner.input(f"state{at}", value.spec) for at, value in enumerate(carries)]
     step = inner.input("step", Spec((), "int64"))
-    results = graph_results(node, body, inner, [step, inner.constant(np.array(True)), *own])
+    flag = inner.constant(np.array(True))
+    results = yield from graph_steps(node, body, inner, [step, flag, *own])
     going = inner.known(results[0])
     if going is None or not going.all():
         return None
@@ -154,7 +161,9 @@ def require_alike(results: list[Value], carries: list[Value]) -> None:
             )
 
 
-def _while(node: OnnxNode, body: Any, count: int | None, carries: list[Value]) -> list[Value]:
+def _while(
+    node: OnnxNode, body: Any, count: int | None, carries: list[Value]
+) -> Steps[list[Value]]:
     if len(body.output) - 1 > len(carries):
         raise Unsupported(
             "how many rounds it has depends on values, so would the shapes of its results"
@@ -171,7 +180,7 @@ def _while(node: OnnxNode, body: Any, count: int | None, carries: list[Value]) -
     state = [zero, flag, *carries]
     inner = Scope(scope.book, scope)
     own = [inner.input(f"state{at}", value.spec) for at, value in enumerate(state)]
-    results = graph_results(node, body, inner, [own[0], own[1], *own[2:]])
+    results = yield from graph_steps(node, body, inner, own)
     require_alike(results[1:], carries)
     following = inner.apply("add", own[0], inner.constant(np.array(1, "int64")))
     outputs = [following, inner.reshape(results[0], []), *results[1:]]
@@ -184,7 +193,7 @@ def _while(node: OnnxNode, body: Any, count: int | None, carries: list[Value]) -
 
 
 @converts("Scan")
-def _scan(node: OnnxNode) -> list[Value]:
+def _scan(node: OnnxNode) -> Steps[list[Value]]:
     if node.opset < 9:
         raise Unsupported("its form before opset 9 has an axis for batches")
     body, scanned = node.needed("body"), node.needed("num_scan_inputs")
@@ -206,7 +215,7 @@ def _scan(node: OnnxNode) -> list[Value]:
         inner.input(f"element{at}", Spec(value.shape[1:], value.dtype))
         for at, value in enumerate(turned)
     ]
-    results = graph_results(node, body, inner, [*own, *elements])
+    results = yield from graph_steps(node, body, inner, [*own, *elements])
     require_alike(results, carries)
     found = stepped(node.scope, carries, turned, Part(inner, [*own, *elements], results))
     rest = found[len(carries) :]
