@@ -159,6 +159,8 @@ def _scatter_axis(node: Node) -> Value:
     if choice(kind, ("add", "set")) == "set":
         return node.apply("put_along_axis", array, indices, updates, axis=axis)
     shape = sides_of(indices)
+    if 0 in shape:
+        return array
     if prod(shape) > INLINED:
         raise Unsupported(f"sums at {prod(shape)} indices, must be {INLINED} at most")
     beside = np.indices(shape)

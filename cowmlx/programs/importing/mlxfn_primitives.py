@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.dimensions import MAX_RANK
 from cowmlx.programs.importing import mlxfn_indexing  # noqa: F401 - adds its converters
 from cowmlx.programs.importing.mlxfn_node import (
     PRIMITIVES,
@@ -170,6 +171,8 @@ def _pad(node: Node) -> Value:
 @converts("ILN", "AsStrided")
 def _as_strided(node: Node) -> Value:
     shape, strides, offset = node.state
+    if 0 in shape:
+        return node.apply("zeros", shape=shape, dtype=node.inputs[0].dtype)
     size = prod(shape)
     if size > INLINED or len(shape) != len(strides):
         raise Unsupported(f"a view of {size} elements by strides, must be {INLINED} at most")
@@ -178,7 +181,7 @@ def _as_strided(node: Node) -> Value:
         line = np.arange(many, dtype="int64") * stride
         places += line.reshape([-1 if at == axis else 1 for at in range(len(shape))])
     flat = node.scope.reshape(node.inputs[0], [-1])
-    if size and not 0 <= places.min() <= places.max() < prod(sides_of(node.inputs[0])):
+    if not 0 <= places.min() <= places.max() < prod(sides_of(node.inputs[0])):
         raise BadFormat("it reads beyond its input")
     return node.apply("take", flat, node.scope.constant(places), axis=0)
 
@@ -195,6 +198,8 @@ def _arange(node: Node) -> Value:
 @converts("Ibt", "NumberOfElements")
 def _number_of_elements(node: Node) -> Value:
     axes, is_inverted, dtype = node.state
+    if len(axes) > MAX_RANK:
+        raise BadFormat(f"it has {len(axes)} axes")
     many: float = prod(sides_of(node.inputs[0])[axis] for axis in axes)
     if is_inverted:
         many = 1 / many if many else np.inf

@@ -55,6 +55,7 @@ def _program_steps(path: str, function: Function, fixed: Mapping[str, Any]) -> S
         fixed: values of inputs by their names.
     """
     book = Book()
+    book.read(path, sum(constant.size for constant in function.constants.values()))
     scope = Scope(book)
     names = [name for name, _, _ in function.inputs]
     for name in fixed:

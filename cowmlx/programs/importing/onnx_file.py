@@ -86,6 +86,7 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
     if len(graph.input) + len(graph.initializer) + len(graph.output) > MAX_DECLARED:
         raise BadFormat(f"the graph declares more than {MAX_DECLARED} values")
     book = Book()
+    book.read("", model.ByteSize())
     scope = Scope(book)
     for output in graph.output:
         if not isinstance(output.name, str):
@@ -171,6 +172,8 @@ def _initialize(
 def tensor_value(scope: Scope, tensor: Any, folder: str, uses: int = 1) -> Value:
     """Return the value of a tensor of the file."""
     dtype, shape = onnx_tensors.checked(tensor, folder)
+    if tensor.data_location == onnx_tensors.EXTERNAL:
+        scope.book.read(*onnx_tensors.external_file(tensor, folder))
     weight = Weight(
         text_of(tensor.name) or "constant",
         Spec(shape, dtype),

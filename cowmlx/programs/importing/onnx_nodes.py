@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
-from cowmlx.programs.bounds import Steps
-from cowmlx.programs.dimensions import Dim
+from cowmlx.programs.bounds import MAX_CONSTANT, Steps
+from cowmlx.programs.dimensions import MAX_RANK, Dim
 from cowmlx.programs.failure import text_of
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value, is_symbolic
@@ -18,6 +18,8 @@ Result = Value | Sequence[Value | None]
 Convert = Callable[["OnnxNode"], Result | Steps[Result]]
 CONVERTERS: dict[tuple[str, str], Convert] = {}
 """By domain and operator. Those that return steps have long work, or graphs within them."""
+MAX_SYMBOLIC = 1 << 12
+"""Elements of an array that has symbolic dimensions."""
 
 
 def converts(*operators: str, domain: str = "") -> Callable[[Convert], Convert]:
@@ -92,6 +94,21 @@ class OnnxNode:
         """Yield if the turn has been long enough."""
         return self.scope.book.pace.rest()
 
+    def bounded(self, shape: Iterable[int], limit: int = MAX_CONSTANT) -> None:
+        """Refuse an array that is computed at load and too large, before it is made.
+
+        Args:
+            shape: of the array; a side of 0 counts as 1, as the other sides alone may be arrays.
+            limit: how many elements it may have.
+        """
+        elements = 1
+        for side in shape:
+            elements *= max(int(side), 1)
+            if elements > limit:
+                raise Unsupported(
+                    f"it needs an array with more than {limit} elements at load", limit=limit
+                )
+
     def known(self, at: int, what: str) -> Any:
         """Return an input's elements, which must be known before a run."""
         value = self.input(at)
@@ -112,12 +129,15 @@ class OnnxNode:
         """Return an input's elements as numbers."""
         array = self.known(at, what)
         if is_symbolic(array):
-            raise Unsupported(f"its {what} {array.tolist()} depends on dimensions without a number")
+            shown = np.ravel(array)[:MAX_RANK].tolist()
+            raise Unsupported(f"its {what} {shown} depends on dimensions without a number")
         return [int(number) for number in np.ravel(array)]
 
     def dims(self, at: int, what: str) -> list[Dim]:
-        """Return an input's elements as dimensions."""
+        """Return an input's elements as dimensions, one for each axis."""
         array = np.ravel(self.known(at, what))
+        if array.size > MAX_RANK:
+            raise Unsupported(f"its {what} are {array.size}, arrays have at most {MAX_RANK} axes")
         return [side if is_symbolic(array) else int(side) for side in array]
 
     def axes(self, rank: int, at: int = 1) -> list[int] | None:
@@ -125,6 +145,8 @@ class OnnxNode:
         axes = self.attr("axes")
         if axes is None and self.optional(at) is not None:
             axes = self.numbers(at, "axes")
+        if axes is not None and len(axes) > MAX_RANK:
+            raise BadFormat(f"has {len(axes)} axes, arrays have at most {MAX_RANK}")
         return None if axes is None else [self.axis_of(axis, rank) for axis in axes]
 
     def axis(self, default: int, rank: int, name: str = "axis") -> int:

@@ -117,6 +117,12 @@ def checked(tensor: Any, folder: str) -> tuple[str, tuple[int, ...]]:
     return dtype, shape
 
 
+def external_file(tensor: Any, folder: str) -> tuple[str, int]:
+    """Return the file that has the data of a tensor that :func:`checked` took, and its bytes."""
+    path, _, size = _place(tensor, folder, _bytes(tensor, *checked(tensor, folder)))
+    return path, size
+
+
 def array_of(tensor: Any, folder: str) -> Any:
     """Return the elements of a tensor as a numpy array.
 
@@ -165,8 +171,8 @@ def _halves(packed: Any, number: int, shape: tuple[int, ...]) -> Any:
     return both.reshape(shape)
 
 
-def _place(tensor: Any, folder: str, needed: int) -> tuple[str, int]:
-    """Return the file and the first byte of external data."""
+def _place(tensor: Any, folder: str, needed: int) -> tuple[str, int, int]:
+    """Return the file and the first byte of external data, and the bytes of the file."""
     what = f"external data of tensor {shown(tensor.name)}"
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
@@ -197,7 +203,7 @@ def _place(tensor: Any, folder: str, needed: int) -> tuple[str, int]:
             file=location,
             needed=needed,
         )
-    return real, numbers["offset"]
+    return real, numbers["offset"], found.st_size
 
 
 def _within(path: str, folder: str) -> bool:
@@ -205,7 +211,7 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _external(tensor: Any, folder: str, needed: int) -> bytes:
-    path, offset = _place(tensor, folder, needed)
+    path, offset, _ = _place(tensor, folder, needed)
     try:
         with open(path, "rb") as file:
             file.seek(offset)

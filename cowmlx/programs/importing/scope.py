@@ -30,11 +30,16 @@ from cowmlx.programs.operations import find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.rules import FLOATS
+from cowmlx.programs.operations.scratch import scratch_of
 
 INLINED = 1 << 12
 """Elements of an array of integers that is a constant; larger ones are parameters."""
 FOLDED = 1 << 16
 """Elements of a constant that is computed at load."""
+FOLDED_WORK = 1 << 28
+"""Multiply-adds of such a constant."""
+FOLDED_SCRATCH = 1 << 26
+"""Bytes that such a constant takes on the way."""
 
 
 class Scope:
@@ -72,6 +77,7 @@ class Scope:
         elif dtype is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # which it would print
                 array = array.astype(numpy_type(dtype))
+        self.book.hold(array.size)
         kind = "int64" if array.dtype == object else str(array.dtype)
         return Value(Spec(tuple(array.shape), kind), self, known=array)
 
@@ -166,6 +172,13 @@ class Scope:
             attributes = {"shape": list(value.shape), "dtype": value.dtype}
             value.name = self._node("zeros", [], attributes)[0].name
             return
+        if value.known.size > MAX_CONSTANT:
+            raise Unsupported(
+                f"a constant has {value.known.size} elements, must have {MAX_CONSTANT} at most",
+                needed=value.known.size,
+                limit=MAX_CONSTANT,
+            )
+        self.book.hold(4 * value.known.size)  # lists take more memory than arrays
         value.name = self.book.name("constant")
         entry = {"name": value.name, "dtype": value.dtype, "value": listed(value.known)}
         self._constants[value.name] = entry
@@ -174,7 +187,7 @@ class Scope:
         weight = value.weight
         assert weight is not None
         value.name = self.book.name(weight.name)
-        self.book.parameters[value.name] = (value.spec, weight)
+        self.book.add_parameter(value.name, value.spec, weight)
 
     def _dimensions(self, array: Any) -> Value:
         """Return an array of dimensions, which a run has numbers for."""
@@ -220,6 +233,11 @@ class Scope:
         sizes = [count(spec.shape) for spec in specs]
         if not all(isinstance(size, int) and size <= FOLDED for size in sizes):
             return None
+        operands = row.arranged([None if value is None else value.spec for value in given])
+        work = row.multiplications(operands, checked) if row.multiplications else 0
+        if work > FOLDED_WORK or scratch_of(row.name, operands, checked, specs) > FOLDED_SCRATCH:
+            return None
+        self.book.hold(sum(size for size in sizes if isinstance(size, int)))
         results = row.compute([None if a is None else to_mlx(a) for a in arrays], checked)
         return [
             Value(spec, self, known=to_numpy(result).reshape(spec.shape))

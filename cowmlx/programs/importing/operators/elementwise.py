@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import Unsupported
+from cowmlx.programs.bounds import Steps
 from cowmlx.programs.dimensions import Symbolic, compare
-from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode, converts
+from cowmlx.programs.importing.onnx_nodes import CONVERTERS, MAX_SYMBOLIC, OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
 from cowmlx.programs.importing.values import Value, is_symbolic
 
@@ -92,8 +92,8 @@ def _decided(answer: bool | None) -> bool:
     return answer
 
 
-def on_dimensions(node: OnnxNode) -> Value | None:
-    """Return the result of arithmetic on dimensions; None if no input has any."""
+def dimension_steps(node: OnnxNode) -> Steps[Value | None]:
+    """Return the result of arithmetic on dimensions, in steps; None if no input has any."""
     known = [value.known if value is not None else None for value in node.inputs]
     if not any(map(is_symbolic, known)) or any(array is None for array in known):
         return None
@@ -101,8 +101,7 @@ def on_dimensions(node: OnnxNode) -> Value | None:
     if rule is None:
         return None
     try:
-        whole = np.frompyfunc(rule, 2, 1)
-        result = np.asarray(reduce(whole, known), object)
+        result = yield from _arithmetic_steps(node, rule, known)
     except Unsupported:
         if node.op == "Equal":
             return None
@@ -114,12 +113,25 @@ def on_dimensions(node: OnnxNode) -> Value | None:
     return node.scope.constant(result)
 
 
+def _arithmetic_steps(node: OnnxNode, rule: Any, arrays: list[Any]) -> Steps[Any]:
+    """Return an array of what a rule makes of the elements of arrays, which are broadcast."""
+    result = arrays[0].astype(object)
+    for array in arrays[1:]:
+        node.bounded(np.broadcast_shapes(result.shape, array.shape), MAX_SYMBOLIC)
+        left, right = np.broadcast_arrays(result, array.astype(object))
+        result = np.empty(left.shape, object)
+        for at in np.ndindex(left.shape):
+            yield from node.rest()
+            result[at] = rule(left[at], right[at])
+    return result
+
+
 def _unary(node: OnnxNode) -> Value:
     return node.apply(UNARY[node.op], node.input())
 
 
-def _binary(node: OnnxNode) -> Value:
-    found = on_dimensions(node)
+def _binary(node: OnnxNode) -> Steps[Value]:
+    found = yield from dimension_steps(node)
     return found or node.apply(BINARY[node.op], node.input(0), node.input(1))
 
 
@@ -135,8 +147,8 @@ def _identity(node: OnnxNode) -> Value:
 
 
 @converts("Div")
-def _divide(node: OnnxNode) -> Value:
-    found = on_dimensions(node)
+def _divide(node: OnnxNode) -> Steps[Value]:
+    found = yield from dimension_steps(node)
     if found is not None:
         return found
     a, b = node.input(0), node.input(1)
@@ -188,20 +200,27 @@ def _shift(node: OnnxNode) -> Value:
 
 
 @converts("Max", "Min", "Sum")
-def _several(node: OnnxNode) -> Value:
-    found = on_dimensions(node)
+def _several(node: OnnxNode) -> Steps[Value]:
+    found = yield from dimension_steps(node)
     if found is not None:
         return found
     op = {"Max": "maximum", "Min": "minimum", "Sum": "add"}[node.op]
-    values = [node.input(at) for at in range(len(node.inputs))]
-    return reduce(lambda a, b: node.apply(op, a, b), values)
+    return (yield from _joined_steps(node, op))
+
+
+def _joined_steps(node: OnnxNode, op: str) -> Steps[Value]:
+    """Return the result of an operation on all inputs, one after the other, in steps."""
+    total = node.input()
+    for at in range(1, len(node.inputs)):
+        yield from node.rest()
+        total = node.apply(op, total, node.input(at))
+    return total
 
 
 @converts("Mean")
-def _mean(node: OnnxNode) -> Value:
-    values = [node.input(at) for at in range(len(node.inputs))]
-    total = reduce(lambda a, b: node.apply("add", a, b), values)
-    return node.apply("divide", total, node.number(len(values), total))
+def _mean(node: OnnxNode) -> Steps[Value]:
+    total = yield from _joined_steps(node, "add")
+    return node.apply("divide", total, node.number(len(node.inputs), total))
 
 
 @converts("Where")
@@ -209,6 +228,7 @@ def _where(node: OnnxNode) -> Value:
     given = [node.input(at) for at in range(3)]
     arrays = [node.scope.known(value) for value in given]
     if any(map(is_symbolic, arrays)) and all(array is not None for array in arrays):
+        node.bounded(np.broadcast_shapes(*(array.shape for array in arrays)), MAX_SYMBOLIC)
         chosen = np.where(arrays[0], arrays[1].astype(object), arrays[2].astype(object))
         return node.scope.constant(chosen)
     return node.apply("where", *given)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cowmlx.errors import Unsupported
+from cowmlx.programs.bounds import Steps
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.operators.pooling import MAX_WINDOW
 from cowmlx.programs.importing.operators.products import channels_first, channels_last
 from cowmlx.programs.importing.operators.reductions import reduced
 from cowmlx.programs.importing.operators.shaping import padded
@@ -116,18 +118,21 @@ def _lp(node: OnnxNode) -> Value:
 
 
 @converts("LRN")
-def _local(node: OnnxNode) -> Value:
+def _local(node: OnnxNode) -> Steps[Value]:
     value = node.input()
     size = node.needed("size")
     channels = value.shape[1]
     if not isinstance(channels, int):
         raise Unsupported("its channels are not known before a run")
+    if size > MAX_WINDOW:
+        raise Unsupported(f"its size {size} is too large")
     square = node.apply("square", value)
     pairs = [(0, 0)] * value.rank
     pairs[1] = ((size - 1) // 2, size - 1 - (size - 1) // 2)
     wide = padded(node, square, pairs)
     total: Value | None = None
     for at in range(size):
+        yield from node.rest()
         part = node.apply("slice", wide, start=[at], stop=[at + channels], axes=[1])
         total = part if total is None else node.apply("add", total, part)
     assert total is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product as tuples
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.bounds import Steps
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.operators.products import channels_first, channels_last, pads_of
 from cowmlx.programs.importing.operators.reductions import reduced
@@ -53,6 +55,8 @@ class Windows:
             raise BadFormat(f"has the kernel_shape {self.kernel[:8]} for {value.spec}")
         self.strides = node.ints("strides", self.axes, 1)
         self.dilations = node.ints("dilations", self.axes, 1)
+        if min(*self.strides, *self.dilations) < 1:
+            raise BadFormat(f"has the strides {self.strides} and dilations {self.dilations}")
         reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         self.reach = reach
         self.pads = pads_of(node, list(value.shape[2:]), reach, self.strides)
@@ -84,7 +88,7 @@ class Windows:
 
     def parts(self, image: Value) -> Iterator[tuple[tuple[int, ...], Value]]:
         """Return for each element of a window those of all windows, of a padded image."""
-        if int(np.prod(self.kernel)) > MAX_WINDOW:
+        if math.prod(self.kernel) > MAX_WINDOW:
             raise Unsupported(f"its kernel_shape {self.kernel} is too large")
         sides: list[Any] = list(image.shape[1:-1])
         for place in tuples(*map(range, self.kernel)):
@@ -116,12 +120,12 @@ def _least(dtype: str) -> Any:
 
 
 @converts("MaxPool")
-def _max_pool(node: OnnxNode) -> list[Value]:
+def _max_pool(node: OnnxNode) -> Steps[list[Value]]:
     value = node.input()
     windows = Windows(node, value)
     image = channels_last(node, value)
     if node.has_output(1):
-        return _with_places(node, value, windows, image)
+        return (yield from _with_places(node, value, windows, image))
     if windows.is_plain and value.dtype.startswith("float"):
         pads = windows.pairs
         same = all(
@@ -140,28 +144,31 @@ def _max_pool(node: OnnxNode) -> list[Value]:
         return [channels_first(node, found)]
     best: Value | None = None
     for _, part in windows.parts(windows.padded(image, _least(value.dtype))):
+        yield from node.rest()
         best = part if best is None else node.apply("maximum", best, part)
     assert best is not None
     return [channels_first(node, best)]
 
 
-def _with_places(node: OnnxNode, value: Value, windows: Windows, image: Value) -> list[Value]:
-    """Return the greatest elements, and their places in the flattened input."""
-    sides = value.shape
+def _with_places(
+    node: OnnxNode, value: Value, windows: Windows, image: Value
+) -> Steps[list[Value]]:
+    """Return the greatest elements, and their places in the flattened input, in steps."""
+    sides: list[Any] = list(value.shape)
     if not all(isinstance(side, int) for side in sides):
         raise Unsupported("its indices need an input of known shape")
     whole = windows.padded(image, _least(value.dtype))
-    numbers = np.arange(int(np.prod(sides))).reshape(sides)  # type: ignore[arg-type]
-    if node.attr("storage_order", 0) and windows.axes > 1:
-        spatial = sides[2:]
-        inner = np.arange(int(np.prod(spatial))).reshape(spatial[::-1]).T  # type: ignore[arg-type]
-        first = np.arange(sides[0] * sides[1]) * inner.size  # type: ignore[arg-type]
-        numbers = first.reshape(sides[0], sides[1], *[1] * len(spatial)) + inner  # type: ignore[arg-type]
-    last = np.moveaxis(numbers, 1, -1)
-    marked = np.pad(last, [(0, 0), *windows.pairs, (0, 0)], constant_values=-1)
-    places = node.scope.constant(marked, "int64")
+    spatial = list(range(2, value.rank))
+    if node.attr("storage_order", 0):
+        spatial = spatial[::-1]
+    axes = [0, 1, *spatial]  # which are their own inverse
+    numbers = node.apply("iota", shape=[math.prod(sides)], dtype="int64")
+    numbers = node.scope.reshape(numbers, [sides[axis] for axis in axes])
+    numbers = channels_last(node, node.scope.transpose(numbers, axes))
+    places = windows.padded(numbers, -1)
     best = index = None
     for (_, part), (_, place) in zip(windows.parts(whole), windows.parts(places), strict=True):
+        yield from node.rest()
         if best is None or index is None:
             best, index = part, place
             continue
@@ -179,60 +186,54 @@ def _with_places(node: OnnxNode, value: Value, windows: Windows, image: Value) -
 
 
 @converts("AveragePool", "LpPool")
-def _average_pool(node: OnnxNode) -> Value:
+def _average_pool(node: OnnxNode) -> Steps[Value]:
     value = node.input()
     windows = Windows(node, value)
     image = channels_last(node, value)
-    size = float(np.prod(windows.kernel))
+    size = float(math.prod(windows.kernel))
     if node.op == "LpPool":
         p = node.attr("p", 2)
         powered = node.apply("power", node.apply("abs", image), node.number(p, image))
-        total = _summed(node, windows, windows.padded(powered, 0))
+        total = yield from _summed(node, windows, windows.padded(powered, 0))
         root = node.apply("power", total, node.number(1 / p, total))
         return channels_first(node, root)
-    total = _summed(node, windows, windows.padded(image, 0))
+    total = yield from _summed(node, windows, windows.padded(image, 0))
     if not any(low or high for low, high in windows.pairs):
         return channels_first(node, node.apply("divide", total, node.number(size, total)))
     spatial: list[Any] = list(value.shape[2:])
     if not all(isinstance(side, int) for side in spatial):
         raise Unsupported(f"with padding, its axes of {spatial} must be known before a run")
-    ones = np.ones((1, *spatial, 1))
-    counted = windows.pads if node.attr("count_include_pad", 0) else [(0, 0)] * windows.axes
-    ones = np.pad(ones, [(0, 0), *counted, (0, 0)], constant_values=1)
-    rest = [
-        (all_low - low, all_high - high)
-        for (all_low, all_high), (low, high) in zip(windows.pairs, counted, strict=True)
-    ]
-    ones = np.pad(ones, [(0, 0), *rest, (0, 0)])
-    counts = _counts(ones, windows)
+    sides: Any = total.shape[1:-1]
+    node.bounded(sides)
+    counts = np.ones(())
+    for at, side in enumerate(sides):
+        counts = counts[..., None] * _counts(node, windows, at, spatial[at], side)
+    counts = np.maximum(counts, 1)[None, ..., None]
     return channels_first(
         node, node.apply("divide", total, node.scope.constant(counts, total.dtype))
     )
 
 
-def _counts(ones: Any, windows: Windows) -> Any:
-    """Return how many elements each window counts."""
-    for axis in range(windows.axes):
-        kernel, dilation = windows.kernel[axis], windows.dilations[axis]
-        stride, reach = windows.strides[axis], windows.reach[axis]
-        length = (ones.shape[axis + 1] - reach) // stride + 1
-        parts = [
-            np.take(ones, np.arange(length) * stride + k * dilation, axis + 1)
-            for k in range(kernel)
-        ]
-        ones = np.sum(parts, 0)
-    return np.maximum(ones, 1)
+def _counts(node: OnnxNode, windows: Windows, at: int, side: int, number: int) -> Any:
+    """Return how many elements each of so many windows counts along an axis of some length."""
+    kernel, dilation = windows.kernel[at], windows.dilations[at]
+    low, high = windows.pads[at]
+    first, end = (0, low + side + high) if node.attr("count_include_pad", 0) else (low, low + side)
+    starts = np.arange(number) * windows.strides[at]
+    before = [np.clip(-((starts - place) // dilation), 0, kernel) for place in (first, end)]
+    return before[1] - before[0]
 
 
-def _summed(node: OnnxNode, windows: Windows, image: Value) -> Value:
-    """Return the sums of all windows."""
+def _summed(node: OnnxNode, windows: Windows, image: Value) -> Steps[Value]:
+    """Return the sums of all windows, in steps."""
     if windows.is_plain:
         found = node.apply(
             f"avg_pool{windows.axes}d", image, kernel_size=windows.kernel, stride=windows.strides
         )
-        return node.apply("multiply", found, node.number(float(np.prod(windows.kernel)), found))
+        return node.apply("multiply", found, node.number(float(math.prod(windows.kernel)), found))
     total: Value | None = None
     for _, part in windows.parts(image):
+        yield from node.rest()
         total = part if total is None else node.apply("add", total, part)
     assert total is not None
     return total
@@ -252,10 +253,10 @@ def _unpool(node: OnnxNode) -> Value:
     if not all(isinstance(side, int) for side in (*sides, *wanted)):
         raise Unsupported("its shape is not known before a run")
     # Places count in the shape without output_shape.
-    total = int(np.prod(own))
+    total = math.prod(own)
     zeros = node.scope.constant(np.zeros(()), value.dtype)
     flat = node.apply("broadcast_to", zeros, shape=[total])
-    length = int(np.prod(sides))
+    length = math.prod(sides)
     found = node.apply(
         "scatter",
         flat,

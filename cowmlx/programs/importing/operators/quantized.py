@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from cowmlx.programs.dimensions import count
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
 from cowmlx.programs.importing.operators.products import channels_first, convolved
-from cowmlx.programs.importing.values import Value, Weight
+from cowmlx.programs.importing.values import Value, Weight, numpy_type
 from cowmlx.programs.operations.row import Spec
+from cowmlx.programs.operations.rules import broadcasts_to
 
 
 def _along(node: OnnxNode, part: Value, value: Value, axis: int, block: int) -> Value:
@@ -57,36 +59,62 @@ def _dequantized_weight(
     node: OnnxNode, value: Value, scale: Value, zero: Value | None, axis: int, block: int
 ) -> Value | None:
     """Return a parameter of floats, where all of a weight is in the file."""
-    parts = [node.scope.known(part) for part in (value, scale)]
-    point = node.scope.known(zero)
-    large = value.weight is not None and value.known is None
-    if large and value.weight is not None and parts[1] is not None:
-        read = value.weight.read
-    elif parts[0] is not None and parts[1] is not None and value.rank:
-        held = parts[0]
-        read = lambda: held  # noqa: E731
-    else:
+    base, held = value.weight, value.known
+    if held is not None and value.rank:
+        base = Weight("", value.spec, lambda: held)
+    scales, points = _reader(node, scale), None if zero is None else _reader(node, zero)
+    if base is None or scales is None or (zero is not None and points is None):
         return None
-    if zero is not None and point is None:
-        return None
-    scales = parts[1]
+    for part in (scale, zero):
+        if part is not None:
+            _require_placed(part, value, axis, block)
 
-    def change() -> Any:
-        array = read().astype("int32") if "int" in value.dtype else read()
-        if point is not None:
-            array = array - _placed(point, array, axis, block).astype(array.dtype)
-        return array.astype(scales.dtype) * _placed(scales, array, axis, block)
+    def change(array: Any) -> Any:
+        if not array.size:  # whose sides may be of any length
+            return array.astype(numpy_type(scale.dtype))
+        array = array.astype("int32") if "int" in value.dtype else array
+        if points is not None:
+            array = array - _placed(points(), array, axis, block).astype(array.dtype)
+        by = scales()
+        return array.astype(by.dtype) * _placed(by, array, axis, block)
 
     name = node.proto.output[0]
-    return node.scope.weight(Weight(name, Spec(value.shape, scale.dtype), change, 1))
+    return node.scope.weight(Weight(name, Spec(value.shape, scale.dtype), change, 1, base))
+
+
+def _reader(node: OnnxNode, part: Value) -> Callable[[], Any] | None:
+    """Return what reads elements that are known before a run; None for others."""
+    array = node.scope.known(part)
+    if array is None:
+        return None
+    if part.weight is not None and part.weight.base is None:
+        return part.weight.read
+    node.scope.book.hold(array.size)
+    return lambda: array
+
+
+def _require_placed(part: Value, value: Value, axis: int, block: int) -> None:
+    """Refuse scales or zero points that would make a weight larger."""
+    if count(part.shape) == 1:
+        return
+    sides: list[Any] = list(part.shape)
+    if block:
+        side: Any = value.shape[axis]
+        if block < 1 or part.rank != value.rank or sides[axis] * block < side:
+            raise BadFormat(f"has blocks of {block}: {part.spec} of {value.spec}")
+        sides[axis] = side
+    elif part.rank == 1:
+        sides = [1] * value.rank
+        sides[axis] = part.shape[0]
+    if not broadcasts_to(tuple(sides), value.shape):
+        raise BadFormat(f"its scales or zero points {part.spec} do not fit {value.spec}")
 
 
 def _placed(part: Any, value: Any, axis: int, block: int) -> Any:
     if part.size == 1:
         return part.reshape(())
     if block:
-        whole = np.repeat(part, block, axis)
-        return np.take(whole, range(value.shape[axis]), axis)
+        return np.take(part, np.arange(value.shape[axis]) // block, axis)
     if part.ndim == 1:
         shape = [1] * value.ndim
         shape[axis] = -1
@@ -157,14 +185,14 @@ def _centred_weight(node: OnnxNode, value: Value, zero: Value | None) -> Value:
     weight, point = value.weight, node.scope.known(zero)
     if weight is None or (zero is not None and point is None):
         return _centred(node, value, zero)
+    if zero is not None and not broadcasts_to(zero.shape, value.shape):
+        return _centred(node, value, zero)
 
-    def change() -> Any:
-        whole = weight.read().astype("float32")
-        return whole if point is None else whole - point.astype("float32")
+    def change(array: Any) -> Any:
+        whole = array.astype("float32")
+        return whole if zero is None else whole - node.scope.known(zero).astype("float32")
 
-    return node.scope.parameter(
-        Weight(weight.name, Spec(value.shape, "float32"), change, weight.uses)
-    )
+    return node.scope.parameter(weight.changed(Spec(value.shape, "float32"), change))
 
 
 @converts("QLinearMatMul")

@@ -131,6 +131,7 @@ def _hardmax(node: OnnxNode, value: Value, axis: int) -> Value:
     side = value.shape[axis]
     if not isinstance(side, int):
         raise Unsupported(f"its axis of {side} is not known before a run")
+    node.bounded([side])
     best = node.scope.cast(node.apply("argmax", value, axis=axis, keepdims=True), "int64")
     shape = [1] * value.rank
     shape[axis] = side

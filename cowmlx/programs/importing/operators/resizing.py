@@ -36,6 +36,8 @@ def _side(value: Value, axis: int) -> int:
 def _resize(node: OnnxNode) -> Value:
     value = node.input()
     axes = [node.axis_of(axis, value.rank) for axis in node.attr("axes", range(value.rank))]
+    if len(set(axes)) != len(axes):
+        raise BadFormat(f"has axes {axes[:8]}, must be different ones")
     scales = node.scope.known(node.optional(2 if node.opset >= 11 else 1))
     wanted: list[int | None] = [None] * len(axes)
     if scales is None and len(node.inputs) < 4:
@@ -99,7 +101,7 @@ class _Axis:
         self.rounding = node.attr("nearest_mode", "round_prefer_floor")
         self.region = (0.0, 1.0)
         self.has_scale = True
-        self.outside = np.zeros(size, bool)
+        self.outside = np.zeros(0, bool)
 
     def places(self) -> Any:
         """Return where each element of the result is in the input."""
@@ -136,12 +138,12 @@ class _Axis:
         identity = self.size == self.side and self.scale == 1
         if identity and self.transform != "tf_crop_and_resize":
             return value
+        self.node.bounded([self.size])
         places = self.places()
         if self.mode == "nearest":
             whole = self._rounded(places).clip(0, self.side - 1).astype("int64")
             return self.node.apply("take", value, self.node.scope.constant(whole), axis=axis)
-        if self.size * self.side > 1 << 24:
-            raise Unsupported(f"resizes an axis of {self.side} to {self.size}, which is too large")
+        self.node.bounded([self.size, self.side])
         matrix = self._matrix(places)
         like = value if "float" in value.dtype else self.node.scope.cast(value, "float32")
         weight = self.node.scope.constant(matrix.T, like.dtype)
@@ -166,6 +168,7 @@ class _Axis:
         if self.mode not in ("linear", "cubic"):
             raise Unsupported(f"has the mode {self.mode!r}")
         span = math.ceil(radius / stretch)
+        self.node.bounded([self.size, 2 * span + 1])
         base = np.floor(places).astype("int64")
         matrix = np.zeros((self.size, self.side))
         taps = base[:, None] + np.arange(-span, span + 1)[None, :]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.dimensions import Dim, at_least, compare, count, divided
-from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.onnx_nodes import MAX_SYMBOLIC, OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
 from cowmlx.programs.importing.values import Value, is_symbolic
 from cowmlx.programs.operations.row import Spec
@@ -123,6 +124,7 @@ def _concat(node: OnnxNode) -> Value:
     axis = node.axis_of(node.needed("axis"), values[0].rank)
     arrays = [value.known for value in values]
     if any(map(is_symbolic, arrays)) and all(array is not None for array in arrays):
+        node.bounded([sum(array.size for array in arrays)], MAX_SYMBOLIC)
         return node.scope.constant(np.concatenate([a.astype(object) for a in arrays], axis))
     sources = [value.source for value in values]
     if all(source is not None and source[1] == sources[0][1] for source in sources):  # type: ignore[index]
@@ -154,8 +156,8 @@ def _split(node: OnnxNode) -> list[Value]:
         sizes = [max(0, min(part, whole - at * part)) for at in range(number)]
     if len(sizes) == 1:
         return [value]
-    places = [sum(sizes[: at + 1]) for at in range(len(sizes) - 1)]
-    if isinstance(value.shape[axis], int) and sum(sizes) != value.shape[axis]:
+    *places, total = accumulate(sizes)
+    if isinstance(value.shape[axis], int) and total != value.shape[axis]:
         raise BadFormat(f"its split {sizes[:8]} is not {value.shape[axis]} in all")
     return node.scope.several("split", value, indices_or_sections=places, axis=axis)
 
@@ -175,7 +177,9 @@ def expanded(node: OnnxNode, value: Value, wanted: list[Dim]) -> Value:
     if sides == list(value.shape):
         return value
     if is_symbolic(value.known):
-        return node.scope.constant(np.broadcast_to(value.known, [int(s) for s in sides]))  # type: ignore[arg-type]
+        whole = [int(side) for side in sides]  # type: ignore[arg-type]
+        node.bounded(whole, MAX_SYMBOLIC)
+        return node.scope.constant(np.broadcast_to(value.known, whole))
     return node.apply("broadcast_to", value, shape=sides)
 
 
@@ -337,6 +341,7 @@ def _wrapped(node: OnnxNode, value: Value, pairs: list[tuple[int, int]]) -> Valu
         side = value.shape[axis]
         if not isinstance(side, int) or side == 0:
             raise Unsupported(f"wraps an axis of {side}")
+        node.bounded([low + side + high])
         places = np.arange(-low, side + high) % side
         value = node.apply("take", value, node.scope.constant(places, "int64"), axis=axis)
     return value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from cowmlx.errors import Unsupported
+from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
 from cowmlx.programs.importing.values import Value
@@ -14,12 +15,14 @@ from cowmlx.programs.importing.values import Value
 
 def _complex(node: OnnxNode, value: Value) -> Value:
     """Return (…, 1) or (…, 2) of floats as complex numbers."""
+    if value.shape[-1] not in (1, 2):
+        raise BadFormat(f"its last axis is {value.shape[-1]}, must be 1 or 2 for complex numbers")
     parts = [
         node.scope.reshape(
             node.apply("slice", value, start=[at], stop=[at + 1], axes=[value.rank - 1]),
             list(value.shape[:-1]),
         )
-        for at in range(value.shape[-1])  # type: ignore[arg-type]
+        for at in range(value.shape[-1])
     ]
     real = node.scope.cast(parts[0], "complex64")
     if len(parts) == 1:
@@ -70,6 +73,7 @@ def _stft(node: OnnxNode) -> Value:
     if not isinstance(side, int) or not isinstance(length, int) or step < 1:
         raise Unsupported("its lengths must be known before a run")
     frames = (side - length) // step + 1
+    node.bounded([frames, length])
     places = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
     cut = node.apply("take", value, node.scope.constant(places, "int64"), axis=1)
     signal = _complex(node, cut)  # (N, frames, length)
@@ -86,9 +90,10 @@ def _mel(node: OnnxNode) -> Value:
     bins, length, rate = (node.numbers(at, "sizes")[0] for at in range(3))
     low, high = (float(node.known(at, "edges").reshape(-1)[0]) for at in (3, 4))
     dtype = dtype_of(node.attr("output_datatype", 1), "its result")
-    if not 0 < bins < 1 << 16 or not 0 < length < 1 << 20:
-        raise Unsupported(f"makes {bins} bins of {length}")
+    if bins < 1 or length < 1:
+        raise BadFormat(f"makes {bins} bins of {length}")
     spectrogram = length // 2 + 1
+    node.bounded([spectrogram, bins])
     low_mel, high_mel = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     mels = np.arange(bins + 2) * ((high_mel - low_mel) / (bins + 2)) + low_mel
     hertz = 700 * (np.power(10, mels / 2595) - 1)
@@ -121,6 +126,7 @@ def _col2im(node: OnnxNode) -> Value:
         (side - ((b - 1) * d + 1)) // s + 1
         for side, b, d, s in zip(wide, block, dilations, strides, strict=True)
     ]
+    node.bounded([*block, *counts])
     parts = []
     for at in range(axes):
         shape = [1] * (2 * axes)
@@ -133,12 +139,11 @@ def _col2im(node: OnnxNode) -> Value:
     for at in range(axes):
         total = total * wide[at] + parts[at]
     n, whole, _ = (int(side) for side in value.shape)  # type: ignore[arg-type]
-    size, channels = int(np.prod(block)), whole // int(np.prod(block))
-    rows = node.scope.reshape(value, [n * channels, size * int(np.prod(counts))])
+    size = math.prod(block)
+    channels = whole // size
+    rows = node.scope.reshape(value, [n * channels, size * math.prod(counts)])
     turned = node.scope.transpose(rows, (1, 0))
-    zero = node.apply(
-        "broadcast_to", node.number(0, value), shape=[int(np.prod(wide)), n * channels]
-    )
+    zero = node.apply("broadcast_to", node.number(0, value), shape=[math.prod(wide), n * channels])
     places = node.scope.constant(np.broadcast_to(total, [*block, *counts]).reshape(-1), "int64")
     summed = node.apply("scatter_add", zero, places, turned)
     found = node.scope.reshape(node.scope.transpose(summed, (1, 0)), [n, channels, *wide])

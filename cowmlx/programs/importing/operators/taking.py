@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.dimensions import Dim, Symbolic, at_least, count
-from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.onnx_nodes import MAX_SYMBOLIC, OnnxNode, converts
 from cowmlx.programs.importing.operators.shaping import expanded, reshaped
 from cowmlx.programs.importing.values import Value, is_symbolic
 
@@ -19,6 +20,8 @@ def _gather(node: OnnxNode) -> Value:
     axis = node.axis(0, value.rank)
     if is_symbolic(value.known):
         known = node.known(1, "indices")
+        sides = value.known.shape
+        node.bounded([*sides[:axis], *known.shape, *sides[axis + 1 :]], MAX_SYMBOLIC)
         return node.scope.constant(np.asarray(np.take(value.known, known, axis), object))
     return node.apply("take", value, positive(node, places, value.shape[axis]), axis=axis)
 
@@ -75,7 +78,7 @@ def _flat_places(node: OnnxNode, places: Value, sides: Any) -> Value:
     """Return places in a flattened array, of places along each axis in the last axis."""
     if not all(isinstance(side, int) for side in sides):
         raise Unsupported(f"axes of {sides} are not known before a run")
-    strides = [int(np.prod(sides[at + 1 :])) for at in range(len(sides))]
+    strides = [math.prod(sides[at + 1 :]) for at in range(len(sides))]
     limits = node.scope.constant(np.array(sides), places.dtype)
     zero = node.number(0, places)
     turned = node.apply(
@@ -110,7 +113,8 @@ def _scatter_elements(node: OnnxNode) -> Value:
     sides: Any = value.shape
     if not all(isinstance(side, int) for side in (*shape, *sides)):
         raise Unsupported("its shapes are not known before a run")
-    strides = [int(np.prod(sides[at + 1 :])) for at in range(value.rank)]
+    node.bounded(shape)
+    strides = [math.prod(sides[at + 1 :]) for at in range(value.rank)]
     own = np.indices(shape).astype("int64")
     rest = sum((own[at] * strides[at] for at in range(value.rank) if at != axis), np.zeros(shape))
     side = node.number(sides[axis], places)
@@ -121,7 +125,7 @@ def _scatter_elements(node: OnnxNode) -> Value:
         node.apply("multiply", turned, node.number(strides[axis], places)),
         node.scope.constant(np.asarray(rest), places.dtype),
     )
-    total, length = int(np.prod(sides)), int(np.prod(shape))
+    total, length = math.prod(sides), math.prod(shape)
     found = node.apply(
         op,
         node.scope.reshape(value, [total]),
@@ -158,6 +162,8 @@ def _tensor_scatter(node: OnnxNode) -> Value:
     rows: Any = value.shape[0]
     if not all(isinstance(each, int) for each in (side, length, rows)):
         raise Unsupported("its shapes are not known before a run")
+    node.bounded([rows])
+    node.bounded([length])
     starts = node.optional(2)
     if starts is None:
         starts = node.scope.constant(np.zeros(rows), "int64")
@@ -254,8 +260,9 @@ def _one_hot(node: OnnxNode) -> Value:
     places, values = node.input(0), node.input(2)
     depth = node.numbers(1, "depth")[0]
     axis = node.axis(-1, places.rank + 1)
-    if not 0 <= depth <= 1 << 24:
+    if depth < 0:
         raise BadFormat(f"has a depth of {depth}")
+    node.bounded([depth])
     whole = node.scope.cast(places, "int64")
     below = node.apply("less", whole, node.number(0, whole))
     whole = node.apply("where", below, node.apply("add", whole, node.number(depth, whole)), whole)
@@ -295,6 +302,7 @@ def _reverse(node: OnnxNode) -> Value:
     side = value.shape[time]
     if not isinstance(side, int):
         raise Unsupported(f"its axis of {side} is not known before a run")
+    node.bounded([side])
     shape = [1] * value.rank
     shape[time] = side
     steps = node.scope.constant(np.arange(side).reshape(shape), "int64")
