@@ -41,31 +41,18 @@ def softmax(x: mx.array) -> mx.array:
     return result
 
 
-def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
+def cross_entropy(logits: mx.array, targets: mx.array, exactly: bool = False) -> mx.array:
     """Return minus the log-probabilities of targets.
 
     Args:
         logits: (..., V) float32.
-        targets: (...) integers.
+        targets: (...) integers; ones out of range are clamped.
+        exactly: with mlx's bits, where it adds numbers in order; slower.
 
     Returns:
         (...) float32.
     """
-    wanted = targets[..., None]
-
-    def function(logits: mx.array) -> tuple[mx.array, mx.array]:
-        probabilities: mx.array = kernels.module().softmax(logits)
-        # The greatest is at least 1/V, so that its logarithm is exact where others' are infinite.
-        norm = logits.max(axis=-1) - mx.log(probabilities.max(axis=-1))
-        chosen = mx.take_along_axis(logits, wanted, axis=-1).squeeze(-1)
-        return norm - chosen, probabilities
-
-    def gradient(_: Any, cotangents: Any, results: Any) -> mx.array:
-        by, probabilities = cotangents[0][..., None], results[1]
-        chosen = (mx.take_along_axis(probabilities, wanted, axis=-1) - 1) * by
-        return mx.put_along_axis(probabilities * by, wanted, chosen, axis=-1)
-
-    losses: mx.array = _differentiable(function, gradient, logits)[0]
+    losses: mx.array = kernels.module().cross_entropy(logits, targets, exactly)
     return losses
 
 

@@ -277,8 +277,11 @@ class Run:
     def lazily(self) -> Pending:
         """Return the results, once, without waiting for them where nothing is to be decided first.
 
+        Runs of kernels alone are computed at once, as by :meth:`at_once`.
+
         Raises:
-            CowMlxError: what control flow that has to be decided before runs into.
+            CowMlxError: what control flow that has to be decided before runs into; of a run that
+                is computed at once, all that :meth:`steps` raises.
         """
         found = self._traced.lazily(self._inputs)
         if found is None:

@@ -179,11 +179,14 @@ class Traced:
     def lazily(
         self, arrays: list[mx.array]
     ) -> tuple[list[mx.array], list[mx.array], Sequence[Note]] | None:
-        """Return results that are not computed, flags and what these are about.
+        """Return results, flags and what these are about; not computed unless that is short.
 
         Returns:
             None if something has to be computed first to know what the rest is.
         """
+        unit = self._derived if self._whole is None else self._whole[0]
+        if unit is not None and unit.is_short and self.is_one_turn:
+            return self.at_once(arrays), [], ()
         if self._whole is not None:
             unit, reads = self._whole
             given = self._form.written(arrays)

@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from cowmlx.accelerate import trained
 from cowmlx.programs.operations import elementary, rules, sums
 from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.indexing import require_some
@@ -71,12 +72,11 @@ def _common(arrays: Sequence[Any]) -> mx.Dtype:
     return cast(floats)[0].dtype
 
 
-def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> mx.array:
-    logits, targets, weights = arrays
-    axis, smoothing = attributes["axis"], attributes["label_smoothing"]
-    if logits.size == 0:
-        shape = [length for at, length in enumerate(logits.shape) if at != axis % logits.ndim]
-        return reduce_losses(mx.zeros(shape, dtype=_common(arrays)), attributes)
+def _losses(logits: mx.array, targets: mx.array, axis: int, smoothing: float) -> mx.array:
+    """Return the cross entropy of each row, without weights."""
+    is_last = axis % logits.ndim == logits.ndim - 1
+    if targets.ndim < logits.ndim and is_last and not smoothing and trained.takes(logits):
+        return trained.cross_entropy(logits, targets, exactly=True)
     largest = mx.max(logits, axis=axis, keepdims=True)
     if targets.ndim < logits.ndim:
         # It cancels, as it does where probabilities sum to 1.
@@ -87,9 +87,19 @@ def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     else:
         ids = mx.expand_dims(safe(targets, logits.shape[axis], negative=False), axis)
         score = mx.take_along_axis(logits, ids, axis).squeeze(axis)
-    losses = elementary.logsumexp(logits, axis=axis) - (1 - smoothing) * score
+    losses: mx.array = elementary.logsumexp(logits, axis=axis) - (1 - smoothing) * score
     if smoothing > 0:
         losses = losses - smoothing * mx.mean(logits, axis=axis)
+    return losses
+
+
+def _cross_entropy_arrays(*arrays: Any, **attributes: Any) -> mx.array:
+    logits, targets, weights = arrays
+    axis, smoothing = attributes["axis"], attributes["label_smoothing"]
+    if logits.size == 0:
+        shape = [length for at, length in enumerate(logits.shape) if at != axis % logits.ndim]
+        return reduce_losses(mx.zeros(shape, dtype=_common(arrays)), attributes)
+    losses = _losses(logits, targets, axis, smoothing)
     if weights is not None:
         losses = losses * weights
     return reduce_losses(losses, attributes)

@@ -2,6 +2,8 @@
  * outputs in the buffers of inputs. */
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -59,6 +61,50 @@ class Lines {
   size_t item_;
   bool contiguous_;
   int64_t count_, width_;
+};
+
+/* The elements of an evaluated row-major array of integers. Holds no reference. */
+class Integers {
+ public:
+  explicit Integers(const mx::array& array)
+      : data_(array.data<char>()), type_(array.dtype().val()) {}
+
+  /* Call a function with a pointer to the elements, whose type depends on the array's. */
+  template <class F>
+  auto visit(F&& function) const {
+    const auto as = [&]<class T>(T) { return function(reinterpret_cast<const T*>(data_)); };
+    switch (type_) {
+      case mx::Dtype::Val::int8:
+        return as(int8_t{});
+      case mx::Dtype::Val::int16:
+        return as(int16_t{});
+      case mx::Dtype::Val::int32:
+        return as(int32_t{});
+      case mx::Dtype::Val::int64:
+        return as(int64_t{});
+      case mx::Dtype::Val::uint8:
+        return as(uint8_t{});
+      case mx::Dtype::Val::uint16:
+        return as(uint16_t{});
+      case mx::Dtype::Val::uint32:
+        return as(uint32_t{});
+      default:
+        return as(uint64_t{});
+    }
+  }
+
+  /* An element, clamped to 0 … count - 1. */
+  int64_t clamped(int64_t at, int64_t count) const {
+    return visit([&]<class T>(const T* values) -> int64_t {
+      if (values[at] < T{1}) return 0;
+      return static_cast<int64_t>(
+          std::min(static_cast<uint64_t>(values[at]), static_cast<uint64_t>(count - 1)));
+    });
+  }
+
+ private:
+  const char* data_;
+  mx::Dtype::Val type_;
 };
 
 /* Owns a buffer, for the arrays that lie in it and for the tasks that write to it. */

@@ -23,29 +23,6 @@ void find(const T* values, int64_t size, Bounds bounds, int64_t* found) {
   found[2] = static_cast<int64_t>(values[place]);
 }
 
-void find(const mx::array& values, Bounds bounds, int64_t* found) {
-  const auto size = static_cast<int64_t>(values.size());
-  const auto of = [&]<class T>(T) { find(values.data<T>(), size, bounds, found); };
-  switch (values.dtype().val()) {
-    case mx::Dtype::Val::int8:
-      return of(int8_t{});
-    case mx::Dtype::Val::int16:
-      return of(int16_t{});
-    case mx::Dtype::Val::int32:
-      return of(int32_t{});
-    case mx::Dtype::Val::int64:
-      return of(int64_t{});
-    case mx::Dtype::Val::uint8:
-      return of(uint8_t{});
-    case mx::Dtype::Val::uint16:
-      return of(uint16_t{});
-    case mx::Dtype::Val::uint32:
-      return of(uint32_t{});
-    default:
-      return of(uint64_t{});
-  }
-}
-
 /* How many of some integers are out of bounds, where the first one is, and its value. */
 class Outside : public WithGradient {
  public:
@@ -53,8 +30,11 @@ class Outside : public WithGradient {
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
-    dispatch(encoder, [values = mx::array::unsafe_weak_copy(inputs[0]), bounds = bounds_,
-                       found = out.data<int64_t>()] { find(values, bounds, found); });
+    const auto size = static_cast<int64_t>(inputs[0].size());
+    dispatch(encoder,
+             [values = Integers(inputs[0]), size, bounds = bounds_, found = out.data<int64_t>()] {
+               values.visit([&](const auto* from) { find(from, size, bounds, found); });
+             });
   }
 
   const char* name() const override { return "CowmlxOutside"; }

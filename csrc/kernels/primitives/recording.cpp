@@ -32,8 +32,8 @@ bool takes_memory(const mx::Primitive& primitive) {
          is(primitive, "Reshape");
 }
 
-/* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there, also
- * where "Contiguous" would keep a buffer that is much larger. */
+/* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there,
+ * also where "Contiguous" would keep a buffer that is much larger. */
 bool copies(const mx::Primitive& primitive, const std::vector<mx::array>& inputs) {
   if (!is_view(primitive) || !takes_memory(primitive)) return false;
   return !inputs[0].flags().row_contiguous || is(primitive, "Contiguous");
@@ -291,6 +291,7 @@ class Recording {
   /* Fuse elementwise steps: also those that stand alone, if the caller can compute all then. */
   void fuse_steps() {
     const std::vector<Recorded> before = steps_;
+    replace_products(steps_, seen_);
     fuse(steps_, seen_, results_, true);
     remove_unread(); /* what is broadcast */
     is_short_ = can_be_here();

@@ -46,6 +46,10 @@ void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& a
 void merge(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
            const std::vector<uint32_t>& results);
 
+/* Replace mlx's products of float32 matrices by ones of the same bits that the caller can compute.
+ * `arrays`: those of all places. */
+void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+
 /* Replace mlx's sums of float32 over axes beside each other by ones of the same bits that the
  * caller can compute. `arrays`: those of all places. */
 void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
