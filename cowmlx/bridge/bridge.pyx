@@ -216,7 +216,8 @@ cdef void rest() noexcept:
     """
     drop_objects()
     if python_ends and engine is not None:
-        end_all(errors.Canceled("the runtime was stopped: Python has ended", reason="runtime_stopped"))
+        text = "the runtime was stopped: Python has ended"
+        end_all(errors.Canceled(text, reason="runtime_stopped"))
     try:
         if engine is not None:
             engine.rest()

@@ -1,6 +1,6 @@
 """Products of mlx that the caller of a recording computes, if the library's BLAS is in place.
 
-A process of its own gets the BLAS before it loads mlx, as the library does.
+A separate process gets the BLAS before it loads mlx, as the library does.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ static struct {
   bool serving;
 } dispatch = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-/* Nobody brings batches here. */
 void cow_arrays_before_fork(void) {}
 void cow_arrays_after_fork(void) {}
 
+/* Nobody brings batches here. */
 bool cow_arrays_close(cow_mlx_array array) {
   (void)array;
   return false;
