@@ -209,6 +209,8 @@ class Context:
         """Let the generation come back that another one had replaced, if there is one."""
         if generation.shelved is not None:
             self.generation, self.reuse = generation.shelved
+            if self.generation is not None:
+                self.outlet.resume(self.generation)
 
     def note_taken(self) -> None:
         """Take note of the pieces that the host has taken without a call that came here."""

@@ -79,7 +79,6 @@ class Outlet:
         self._outlets = outlets
         self._handle = handle
         self._round = 0
-        self._is_watched = False  # whether the host has a descriptor
         self._offered = 0  # pieces, the first of the outbox
         self._ended = False  # whether the end is offered
 
@@ -89,7 +88,7 @@ class Outlet:
         return self._round != 0
 
     def begin(self, round: int, cancel_epoch: int) -> None:
-        """Begin a generation, for a call of this round; 0: one that waits."""
+        """Begin a generation, for a call of this round; 0: one that waits, with a descriptor."""
         if self._outlets is not None:
             self._round = self._outlets.begin(self._handle(), round, cancel_epoch)
         self._offered, self._ended = 0, False
@@ -102,7 +101,7 @@ class Outlet:
 
     def resume(self, generation: Handover) -> None:
         """Offer pieces once no call waits for them, if the host has a descriptor."""
-        if self._is_watched and not self._round:
+        if not self._round and generation.waiter is None:
             self.begin(0, generation.cancel_epoch)
 
     def watch(self, generation: Handover | None) -> int:
@@ -117,8 +116,7 @@ class Outlet:
             problem = os.strerror(-fd)
             failures.reraise_shortage(OSError(-fd, problem))
             raise InputOutput(f"no descriptor can be opened: {problem}", reason="no_descriptors")
-        self._is_watched = True
-        if generation is not None and generation.waiter is None:
+        if generation is not None:
             self.resume(generation)
         return fd
 

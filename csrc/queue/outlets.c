@@ -445,8 +445,8 @@ uint32_t cow_outlets_begin(int32_t handle, uint32_t round, uint32_t cancels) {
   outlet* it = lock_and_find(handle);
   if (it && round) {
     begun = it->round == round ? round : 0;
-  } else if (it && !runs(it) && begin_round(it, it->wake.made ? OFFERING : IDLE)) {
-    begun = it->state == OFFERING ? it->round : 0;
+  } else if (it && it->state == IDLE && it->wake.made && begin_round(it, OFFERING)) {
+    begun = it->round;
     it->cancels = cancels;
   }
   pthread_mutex_unlock(&lock);

@@ -61,9 +61,9 @@ void cow_outlets_end(cow_request* request, cow_mlx_status status); /* does not f
 
 /* The dispatch thread: the generation of a context. */
 
-/* Begin a generation by the call of this round, or, with 0, by a call that waits; `cancels` are
- * those when the call was made. Returns the round to offer pieces to, or 0: the host asks for each.
- */
+/* Begin a generation by the call of this round, or, with 0, by a call that waits, if the host has a
+ * descriptor and no other call has begun a round; `cancels` are those when the call was made.
+ * Returns the round to offer pieces to, or 0: the host asks for each. */
 uint32_t cow_outlets_begin(int32_t handle, uint32_t round, uint32_t cancels);
 
 /* The context no longer has a generation. */

@@ -9,6 +9,7 @@ from ctypes import byref, c_size_t
 import pytest
 from driver import KINDS, KV, delivered, prompt
 from support import signatures
+from support.async_calls import begin as begin_async
 from support.library import StatusError
 from support.outputs import poisoned_struct
 from support.signatures import DONE, EHANDLE, ESTATE, ETIMEDOUT, OK
@@ -263,3 +264,39 @@ def test_a_descriptor_lets_no_call_wait_for_the_one_whose_callback_makes_it(
     assert lib.next(context).status == DONE
     assert readable(wake_fd(lib, context)), "after the end nothing blocks"
     lib.free(context)
+
+
+def test_a_descriptor_of_an_asynchronous_call_tells_of_later_calls(lib, tiny, open_context):
+    context = open_context(tiny(KV))
+    begin_async(lib, context, prompt(9), max_tokens=3)
+    fd = wake_fd(lib, context)
+    assert len(delivered(lib.drain(context))) == 3
+    lib.begin(context, prompt(9), max_tokens=3)
+    assert readable(fd, 60)
+    assert len(delivered(lib.drain(context))) == 3
+    lib.generate(context, prompt(9), max_tokens=3)
+    assert readable(fd, 60), "after the end nothing blocks"
+    assert lib.next(context).status == DONE
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_an_asynchronous_call_beside_a_running_one_is_told_its_failure(
+    lib, tiny, open_context, watched
+):
+    context = open_context(tiny(KV))
+    if watched:
+        wake_fd(lib, context)
+    begun = []
+
+    def on_text(_):
+        if not begun:
+            begin_async(lib, context, prompt(5), max_tokens=2)
+        begun.append(True)
+
+    assert lib.generate(context, prompt(9), on_text, max_tokens=4).text
+    assert lib.c.cow_mlx_context_poll(context, FOREVER) == OK
+    with pytest.raises(StatusError, match="context_begin_async: another call") as failed:
+        lib.next(context)
+    assert failed.value.status == ESTATE
+    lib.begin(context, prompt(9), max_tokens=2)
+    assert len(delivered(lib.drain(context))) == 2

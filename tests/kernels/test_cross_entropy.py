@@ -74,16 +74,23 @@ def test_what_lies_otherwise_and_rows_of_rows(exactly):
 
 
 @pytest.mark.parametrize("exactly", [False, True])
-def test_a_slope_of_slopes(exactly):
-    logits, ids = made((4, 9))
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_slope_of_slopes(exactly, dtype):
+    """Of more classes than the smallest type can count, with ids out of range."""
+    logits, ids = made((4, 300), dtype)
     direction = mx.random.normal(logits.shape, key=mx.random.key(8))
 
-    def curvature(function):
+    def curvature(function, ids):
         slope = mx.grad(lambda x: (function(x, ids) * mx.arange(1.0, 5.0)).sum())
         return mx.grad(lambda x: (slope(x) * direction).sum())(logits)
 
-    found = curvature(lambda x, y: cross_entropy(x, y, exactly))
-    assert mx.allclose(found, curvature(composed), rtol=1e-4, atol=1e-5)
+    for given, inside in ((ids, ids), (mx.array([127, 0, 1, 2], dtype), mx.array([127, 0, 1, 2]))):
+        found = curvature(lambda x, y: cross_entropy(x, y, exactly), given)
+        assert mx.allclose(found, curvature(composed, inside), rtol=1e-4, atol=1e-5)
+    if dtype == mx.int64:
+        found = curvature(lambda x, y: cross_entropy(x, y, exactly), mx.array([-5, 999, 0, 1]))
+        inside = mx.array([0, 299, 0, 1])
+        assert mx.allclose(found, curvature(composed, inside), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("exactly", [False, True])

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 from support.onnx_models import info, model, program_of, run, turns, weight
 
 from cowmlx.programs import bounds
+from cowmlx.programs.importing import book
 
 INT64 = TensorProto.INT64
 node = helper.make_node
@@ -101,3 +102,26 @@ def test_a_weight_in_thousands_of_layouts():
     made = model(nodes, [info("x", [1, 4])], [info("y", [1, 2])], [weight("w", w)])
     (result,) = run(program_of(made), x=np.ones((1, 4), "f"))
     np.testing.assert_array_equal(result[0], w.sum(1))
+
+
+@pytest.mark.parametrize("most", [0, 64, 1 << 25])
+def test_what_is_too_much_to_be_computed_at_load_is_left_to_the_run(monkeypatch, most):
+    """Tables that every layer makes anew, as exports with fixed shapes have them."""
+    monkeypatch.setattr(book, "MAX_FOLDED", most)
+    made, last = [], "x"
+    for at in range(8):
+        made += [
+            node("Range", ["zero", "many", "one"], [f"r{at}"]),
+            node("Div", [f"r{at}", "many"], [f"d{at}"]),
+            node("Cos", [f"d{at}"], [f"c{at}"]),
+            node("Mul", [last, f"c{at}"], [f"y{at}"]),
+        ]
+        last = f"y{at}"
+    made.append(node("Identity", [last], ["y"]))
+    numbers = [
+        weight(name, np.array(n, np.float32)) for name, n in (("zero", 0), ("many", 6), ("one", 1))
+    ]
+    program = program_of(model(made, [info("x", [6])], [info("y", [6])], numbers))
+    x = np.arange(1, 7, dtype=np.float32)
+    (found,) = run(program, x=x)
+    assert np.allclose(found, x * np.cos(np.arange(6) / 6) ** 8, rtol=1e-5)

@@ -86,6 +86,7 @@ static void begin(cow_request* request) {
     if (begun[i].context == args->context) place = i;
   }
   cow_outlets_taken(args->context, true);
+  if (!request->round) cow_outlets_clear(args->context);
   begun[place].context = args->context;
   begun[place].round = cow_outlets_begin(args->context, request->round, request->cancel_epoch);
   begun[place].left = PIECES;

@@ -12,6 +12,8 @@ from cowmlx.programs.operations.row import Spec
 
 MAX_KNOWN = 1 << 25
 """Elements of all arrays that are computed at load."""
+MAX_FOLDED = MAX_KNOWN // 2
+"""With so many, operations of known inputs are left to the run."""
 MAX_COPIED = 1 << 28
 """Elements of all parameters, above four for each byte of the files."""
 
@@ -54,6 +56,13 @@ class Book:
                 f"arrays that are computed at load have more than {MAX_KNOWN} elements in all",
                 limit=MAX_KNOWN,
             )
+
+    def may_fold(self, elements: int) -> bool:
+        """Whether results of so many elements may be computed at load; counts them if so."""
+        if self.known + elements > MAX_FOLDED:
+            return False
+        self.known += elements
+        return True
 
     def read(self, path: str, size: int) -> None:
         """Note a file of the import, and its bytes: they bound the parameters."""

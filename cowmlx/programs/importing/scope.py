@@ -237,7 +237,8 @@ class Scope:
         work = row.multiplications(operands, checked) if row.multiplications else 0
         if work > FOLDED_WORK or scratch_of(row.name, operands, checked, specs) > FOLDED_SCRATCH:
             return None
-        self.book.hold(sum(size for size in sizes if isinstance(size, int)))
+        if not self.book.may_fold(sum(size for size in sizes if isinstance(size, int))):
+            return None
         results = row.compute([None if a is None else to_mlx(a) for a in arrays], checked)
         return [
             Value(spec, self, known=to_numpy(result).reshape(spec.shape))

@@ -155,9 +155,10 @@ class CrossEntropy : public WithGradient {
  protected:
   mx::array plainly(const Arrays& inputs) override {
     const mx::Stream s = stream();
-    const mx::array &logits = inputs[0],
-                    classes = mx::arange(logits.shape(-1), inputs[1].dtype(), s);
-    const mx::array chosen = mx::equal(mx::expand_dims(inputs[1], -1, s), classes, s);
+    const mx::array& logits = inputs[0];
+    const mx::array ids = clamped(inputs[1], logits.shape(-1));
+    const mx::array classes = mx::arange(logits.shape(-1), mx::int64, s);
+    const mx::array chosen = mx::equal(mx::expand_dims(ids, -1, s), classes, s);
     if (!slopes_) {
       const mx::array scores = mx::where(chosen, logits, mx::array(0.0F), s);
       return mx::subtract(mx::logsumexp(logits, -1, false, s), mx::sum(scores, -1, false, s), s);
@@ -168,6 +169,15 @@ class CrossEntropy : public WithGradient {
   }
 
  private:
+  /* ids, of any type, as int64 within 0 … count - 1. */
+  mx::array clamped(const mx::array& ids, int count) {
+    const mx::Stream s = stream();
+    const bool is_signed = mx::issubdtype(ids.dtype(), mx::signedinteger);
+    const mx::Dtype wide = is_signed ? mx::int64 : mx::uint64;
+    const mx::array least(0, wide), most(count - 1, wide);
+    return mx::astype(mx::clip(mx::astype(ids, wide, s), least, most, s), mx::int64, s);
+  }
+
   mx::array contiguous(const mx::array& array) { return mx::contiguous(array, false, stream()); }
 
   Way way_;
