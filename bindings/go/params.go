@@ -225,7 +225,7 @@ type GenerationParams struct {
 	TopK int32
 	// [0, 1]; 0 (default): off. Needs a temperature
 	XTCProbability float32
-	// (0, 0.5]; goes with xtc_probability
+	// (0, 0.5]; required with xtc_probability, else 0
 	XTCThreshold float32
 	// above 0; 1: off (arXiv 1909.05858); default 1
 	RepetitionPenalty float32
@@ -242,11 +242,11 @@ type GenerationParams struct {
 	// added to the logits of bias_tokens; -INFINITY forbids a token, unless a grammar allows no
 	// other
 	BiasValues []float32
-	// texts that end the generation; they are never emitted
+	// texts that end the generation, at most 4096, none empty; they are never emitted
 	Stop []string
 	// grammar of the output, or NULL (default); in a chat it applies after the model's thinking
 	Grammar string
-	// one of COW_MLX_GRAMMAR_
+	// one of COW_MLX_GRAMMAR_; NONE without a grammar
 	GrammarKind Grammar
 	// 0 (default): none; n: of each token and of the n most probable ones, see
 	// cow_mlx_context_logprobs()
@@ -274,8 +274,8 @@ type GenerationParams struct {
 	DryAllowedLength int32
 	// tokens that DRY looks back on, at least 1; -1: all; default -1
 	DryPenaltyLastN int32
-	// DRY matches never cross these texts; NULL (default): a line break, a colon, a quotation mark
-	// and an asterisk. Not NULL and a count of 0: none
+	// DRY matches never cross these texts, at most 256 of 256 bytes; NULL (default): a line break,
+	// a colon, a quotation mark and an asterisk. Not NULL and a count of 0: none
 	DrySequenceBreakers []string
 	// keeps the tokens whose logits are at most so many standard deviations below the best (arXiv
 	// 2411.07641); 0 (default): off

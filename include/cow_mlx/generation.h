@@ -65,7 +65,7 @@ typedef struct cow_mlx_generation_params {
   float typical_p COW_MLX_DEFAULT(1); /**< (0, 1]; 1: off (arXiv 2202.00666). Needs a temperature */
   int32_t top_k;                      /**< 0 (default): off */
   float xtc_probability;              /**< [0, 1]; 0 (default): off. Needs a temperature */
-  float xtc_threshold;                /**< (0, 0.5]; goes with xtc_probability */
+  float xtc_threshold;                /**< (0, 0.5]; required with xtc_probability, else 0 */
   float repetition_penalty COW_MLX_DEFAULT(1);  /**< above 0; 1: off (arXiv 1909.05858) */
   size_t repetition_window COW_MLX_DEFAULT(20); /**< tokens that it looks back on, at least 1 */
   float presence_penalty;     /**< subtracted once if a token occurs; 0 (default): off */
@@ -75,11 +75,12 @@ typedef struct cow_mlx_generation_params {
   const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
                                    unless a grammar allows no other */
   size_t bias_count;          /**< 0 (default): none */
-  const char* const* stop;    /**< texts that end the generation; they are never emitted */
+  const char* const* stop;    /**< texts that end the generation, at most 4096, none empty; they are
+                                   never emitted */
   size_t stop_count;
   const char* grammar;               /**< grammar of the output, or NULL (default); in a chat it
                                           applies after the model's thinking */
-  int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
+  int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_; NONE without a grammar */
   int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
                                           probable ones, see cow_mlx_context_logprobs() */
   cow_mlx_model draft;               /**< draft model: a smaller model with the same vocabulary;
@@ -101,8 +102,8 @@ typedef struct cow_mlx_generation_params {
   int32_t dry_allowed_length COW_MLX_DEFAULT(2); /**< tokens, at least 1 */
   /** tokens that DRY looks back on, at least 1; -1: all */
   int32_t dry_penalty_last_n COW_MLX_DEFAULT(-1);
-  /** DRY matches never cross these texts; NULL (default): a line break, a colon, a quotation mark
-   * and an asterisk. Not NULL and a count of 0: none */
+  /** DRY matches never cross these texts, at most 256 of 256 bytes; NULL (default): a line break, a
+   * colon, a quotation mark and an asterisk. Not NULL and a count of 0: none */
   const char* const* dry_sequence_breakers COW_MLX_DEFAULT(NULL);
   size_t dry_sequence_breaker_count;
   float top_n_sigma; /**< keeps the tokens whose logits are at most so many standard
@@ -195,7 +196,7 @@ typedef struct cow_mlx_stats {
  *
  * @param tokens  the whole sequence so far, not only the new part
  * @param count   at least 1
- * @param params  NULL for the defaults. The library copies it
+ * @param params  NULL for the defaults; copied with all that it points to, except user_data
  * @retval COW_MLX_EINVAL        no tokens, a token outside the vocabulary, a
  *                               value of params out of range, a grammar that does
  *                               not compile

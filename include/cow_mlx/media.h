@@ -44,7 +44,7 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * transparent; 1 and 16 bits become 8.
  *
  * @param bytes  the whole file; copied
- * @param size   of bytes, at least 1
+ * @param size   of bytes, 1 to 2147483647
  * @param out    receives the handle
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
  * @retval COW_MLX_EFORMAT       none of these formats, or a damaged file

@@ -358,6 +358,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *   does not know the variable, the prompt gets empty thinking.
  * - "parse_special": whether special tokens inside the messages are parsed; default false.
  * - "documents": a list of objects, if the template reads them.
+ * - "thinking_tokens", "thinking_end_text": as in cow_mlx_generation_params, for
+ *   cow_mlx_context_chat(); a prompt does not depend on them.
  * - any other variable that the model's template reads before it sets it.
  *
  * Nothing is ignored. An option that neither the library nor the template reads is refused, and so

@@ -48,7 +48,8 @@ COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* COW_MLX_NULLABLE pa
  * Create a program from JSON, and report all its faults.
  *
  * @param json  an object with "inputs", "parameters", "constants", "functions", "nodes", "outputs":
- *              at most 16 MiB and 50,000 nodes; a constant has at most 262,144 elements
+ *              at most 16 MiB, 50,000 nodes, 10,000 inputs, parameters and constants, and 1,000
+ *              functions; a name has at most 256 characters, a constant 262,144 elements
  * @param out   receives the handle
  * @retval COW_MLX_EINVAL        it is not a valid program; the message has up to 8 problems
  * @retval COW_MLX_EUNSUPPORTED  it needs a dtype that the device lacks: float64 on a GPU
@@ -149,8 +150,10 @@ COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
 
 /**
  * Describe a program as a JSON object: "inputs", "parameters", "outputs", "nodes", "functions" with
- * dtypes and shapes, "dimensions", "derived", "longest_turn" (the longest time in seconds that
- * others waited for a run) and, for given dimensions, "run" with bytes and multiplications.
+ * dtypes and shapes, "dimensions", "bound_dimensions" (the values of those that bound arrays have),
+ * "derived", "traces" (for how many tuples of dimensions runs are prepared), "longest_turn" (the
+ * longest time in seconds that others waited for a run) and, for given dimensions, "run" with bytes
+ * and multiplications.
  * A parameter also has its "init", and "has_value": whether its values came with a file.
  *
  * @param dimensions  a JSON object with the value of each dimension; may be NULL
@@ -165,10 +168,11 @@ COW_MLX_API cow_mlx_status cow_mlx_program_free(cow_mlx_program program);
 
 /**
  * Describe all operations as a JSON array of objects: "name", "aliases", "family", "summary",
- * "formula", "inputs", "attributes", "outputs", whether they can be differentiated and vectorized,
+ * "formula", "inputs" (each with "differentiable"), "attributes", "outputs", "outputs_vary"
+ * (whether their number depends on attributes and shapes), "vectorisable", "cpu_only",
  * "float64_error" (the bound of errors with float64, relative to the result's largest absolute
- * value; null without float64), examples. "call", "cond", "while" and "scan" have a whole
- * "program", whose functions the node's attributes name.
+ * value; null without float64), "source" and examples. "call", "cond", "while" and "scan" have a
+ * whole "program", whose functions the node's attributes name.
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */

@@ -136,7 +136,7 @@ struct GenerationFields : protected cow_mlx_generation_params {
   using cow_mlx_generation_params::top_k;
   /** [0, 1]; 0 (default): off. Needs a temperature */
   using cow_mlx_generation_params::xtc_probability;
-  /** (0, 0.5]; goes with xtc_probability */
+  /** (0, 0.5]; required with xtc_probability, else 0 */
   using cow_mlx_generation_params::xtc_threshold;
   /** above 0; 1: off (arXiv 1909.05858); default 1 */
   using cow_mlx_generation_params::repetition_penalty;
@@ -148,11 +148,11 @@ struct GenerationFields : protected cow_mlx_generation_params {
   using cow_mlx_generation_params::frequency_penalty;
   /** the same seed gives the same tokens, regardless of load */
   using cow_mlx_generation_params::seed;
-  /** texts that end the generation; they are never emitted */
+  /** texts that end the generation, at most 4096, none empty; they are never emitted */
   std::vector<std::string> stop;
   /** grammar of the output; in a chat it applies after the model's thinking */
   std::string grammar;
-  /** one of COW_MLX_GRAMMAR_ */
+  /** one of COW_MLX_GRAMMAR_; NONE without a grammar */
   using cow_mlx_generation_params::grammar_kind;
   /** 0 (default): none; n: of each token and of the n most probable ones, see
    *  cow_mlx_context_logprobs() */
@@ -178,8 +178,8 @@ struct GenerationFields : protected cow_mlx_generation_params {
   using cow_mlx_generation_params::dry_allowed_length;
   /** tokens that DRY looks back on, at least 1; -1: all; default -1 */
   using cow_mlx_generation_params::dry_penalty_last_n;
-  /** DRY matches never cross these texts; default: a line break, a colon, a quotation mark and an
-   *  asterisk; an empty list: none */
+  /** DRY matches never cross these texts, at most 256 of 256 bytes; default: a line break, a
+   *  colon, a quotation mark and an asterisk; an empty list: none */
   std::vector<std::string> dry_sequence_breakers{"\n", ":", "\"", "*"};
   /** keeps the tokens whose logits are at most so many standard deviations below the best (arXiv
    *  2411.07641); 0 (default): off */

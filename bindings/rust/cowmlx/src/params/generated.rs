@@ -600,7 +600,7 @@ impl GenerationParams<'_> {
         self
     }
 
-    /// (0, 0.5]; goes with `xtc_probability`.
+    /// (0, 0.5]; required with `xtc_probability`, else 0.
     pub fn xtc_threshold(mut self, xtc_threshold: f32) -> Self {
         self.xtc_threshold = Some(xtc_threshold);
         self
@@ -754,14 +754,14 @@ impl GenerationParams<'_> {
         self
     }
 
-    /// Texts that end the generation; they are never emitted.
+    /// Texts that end the generation, at most 4096, none empty; they are never emitted.
     pub fn stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.stop = Some(texts.into_iter().map(Into::into).collect());
         self
     }
 
-    /// DRY matches never cross these texts; default: a line break, a colon, a quotation mark and
-    /// an asterisk; an empty list: none.
+    /// DRY matches never cross these texts, at most 256 of 256 bytes; default: a line break, a
+    /// colon, a quotation mark and an asterisk; an empty list: none.
     pub fn dry_sequence_breakers<T: Into<String>>(
         mut self,
         texts: impl IntoIterator<Item = T>,

@@ -784,6 +784,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *   does not know the variable, the prompt gets empty thinking.
  * - "parse_special": whether special tokens inside the messages are parsed; default false.
  * - "documents": a list of objects, if the template reads them.
+ * - "thinking_tokens", "thinking_end_text": as in cow_mlx_generation_params, for
+ *   cow_mlx_context_chat(); a prompt does not depend on them.
  * - any other variable that the model's template reads before it sets it.
  *
  * Nothing is ignored. An option that neither the library nor the template reads is refused, and so
@@ -1139,7 +1141,7 @@ typedef struct cow_mlx_generation_params {
   float typical_p COW_MLX_DEFAULT(1); /**< (0, 1]; 1: off (arXiv 2202.00666). Needs a temperature */
   int32_t top_k;                      /**< 0 (default): off */
   float xtc_probability;              /**< [0, 1]; 0 (default): off. Needs a temperature */
-  float xtc_threshold;                /**< (0, 0.5]; goes with xtc_probability */
+  float xtc_threshold;                /**< (0, 0.5]; required with xtc_probability, else 0 */
   float repetition_penalty COW_MLX_DEFAULT(1);  /**< above 0; 1: off (arXiv 1909.05858) */
   size_t repetition_window COW_MLX_DEFAULT(20); /**< tokens that it looks back on, at least 1 */
   float presence_penalty;     /**< subtracted once if a token occurs; 0 (default): off */
@@ -1149,11 +1151,12 @@ typedef struct cow_mlx_generation_params {
   const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
                                    unless a grammar allows no other */
   size_t bias_count;          /**< 0 (default): none */
-  const char* const* stop;    /**< texts that end the generation; they are never emitted */
+  const char* const* stop;    /**< texts that end the generation, at most 4096, none empty; they are
+                                   never emitted */
   size_t stop_count;
   const char* grammar;               /**< grammar of the output, or NULL (default); in a chat it
                                           applies after the model's thinking */
-  int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_ */
+  int32_t grammar_kind;              /**< one of COW_MLX_GRAMMAR_; NONE without a grammar */
   int32_t logprobs;                  /**< 0 (default): none; n: of each token and of the n most
                                           probable ones, see cow_mlx_context_logprobs() */
   cow_mlx_model draft;               /**< draft model: a smaller model with the same vocabulary;
@@ -1175,8 +1178,8 @@ typedef struct cow_mlx_generation_params {
   int32_t dry_allowed_length COW_MLX_DEFAULT(2); /**< tokens, at least 1 */
   /** tokens that DRY looks back on, at least 1; -1: all */
   int32_t dry_penalty_last_n COW_MLX_DEFAULT(-1);
-  /** DRY matches never cross these texts; NULL (default): a line break, a colon, a quotation mark
-   * and an asterisk. Not NULL and a count of 0: none */
+  /** DRY matches never cross these texts, at most 256 of 256 bytes; NULL (default): a line break, a
+   * colon, a quotation mark and an asterisk. Not NULL and a count of 0: none */
   const char* const* dry_sequence_breakers COW_MLX_DEFAULT(NULL);
   size_t dry_sequence_breaker_count;
   float top_n_sigma; /**< keeps the tokens whose logits are at most so many standard
@@ -1269,7 +1272,7 @@ typedef struct cow_mlx_stats {
  *
  * @param tokens  the whole sequence so far, not only the new part
  * @param count   at least 1
- * @param params  NULL for the defaults. The library copies it
+ * @param params  NULL for the defaults; copied with all that it points to, except user_data
  * @retval COW_MLX_EINVAL        no tokens, a token outside the vocabulary, a
  *                               value of params out of range, a grammar that does
  *                               not compile
@@ -1895,7 +1898,7 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * transparent; 1 and 16 bits become 8.
  *
  * @param bytes  the whole file; copied
- * @param size   of bytes, at least 1
+ * @param size   of bytes, 1 to 2147483647
  * @param out    receives the handle
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
  * @retval COW_MLX_EFORMAT       none of these formats, or a damaged file
@@ -2169,7 +2172,8 @@ COW_MLX_API void cow_mlx_run_params_init(cow_mlx_run_params* COW_MLX_NULLABLE pa
  * Create a program from JSON, and report all its faults.
  *
  * @param json  an object with "inputs", "parameters", "constants", "functions", "nodes", "outputs":
- *              at most 16 MiB and 50,000 nodes; a constant has at most 262,144 elements
+ *              at most 16 MiB, 50,000 nodes, 10,000 inputs, parameters and constants, and 1,000
+ *              functions; a name has at most 256 characters, a constant 262,144 elements
  * @param out   receives the handle
  * @retval COW_MLX_EINVAL        it is not a valid program; the message has up to 8 problems
  * @retval COW_MLX_EUNSUPPORTED  it needs a dtype that the device lacks: float64 on a GPU
@@ -2270,8 +2274,10 @@ COW_MLX_API cow_mlx_status cow_mlx_program_cancel(cow_mlx_program program);
 
 /**
  * Describe a program as a JSON object: "inputs", "parameters", "outputs", "nodes", "functions" with
- * dtypes and shapes, "dimensions", "derived", "longest_turn" (the longest time in seconds that
- * others waited for a run) and, for given dimensions, "run" with bytes and multiplications.
+ * dtypes and shapes, "dimensions", "bound_dimensions" (the values of those that bound arrays have),
+ * "derived", "traces" (for how many tuples of dimensions runs are prepared), "longest_turn" (the
+ * longest time in seconds that others waited for a run) and, for given dimensions, "run" with bytes
+ * and multiplications.
  * A parameter also has its "init", and "has_value": whether its values came with a file.
  *
  * @param dimensions  a JSON object with the value of each dimension; may be NULL
@@ -2286,10 +2292,11 @@ COW_MLX_API cow_mlx_status cow_mlx_program_free(cow_mlx_program program);
 
 /**
  * Describe all operations as a JSON array of objects: "name", "aliases", "family", "summary",
- * "formula", "inputs", "attributes", "outputs", whether they can be differentiated and vectorized,
+ * "formula", "inputs" (each with "differentiable"), "attributes", "outputs", "outputs_vary"
+ * (whether their number depends on attributes and shapes), "vectorisable", "cpu_only",
  * "float64_error" (the bound of errors with float64, relative to the result's largest absolute
- * value; null without float64), examples. "call", "cond", "while" and "scan" have a whole
- * "program", whose functions the node's attributes name.
+ * value; null without float64), "source" and examples. "call", "cond", "while" and "scan" have a
+ * whole "program", whose functions the node's attributes name.
  *
  * @retval COW_MLX_EBUFFER  capacity is too small; *length is the size needed
  */

@@ -293,7 +293,7 @@ public struct GenerationParams: Sendable {
   public var topK: Int
   /// [0, 1]; 0 (default): off. Needs a temperature.
   public var xtcProbability: Float
-  /// (0, 0.5]; goes with `xtcProbability`.
+  /// (0, 0.5]; required with `xtcProbability`, else 0.
   public var xtcThreshold: Float
   /// Above 0; 1: off (arXiv 1909.05858); default 1.
   public var repetitionPenalty: Float
@@ -305,7 +305,7 @@ public struct GenerationParams: Sendable {
   public var frequencyPenalty: Float
   /// The same seed gives the same tokens, regardless of load.
   public var seed: UInt64
-  /// Texts that end the generation; they are never emitted.
+  /// Texts that end the generation, at most 4096, none empty; they are never emitted.
   public var stop: [String]
   /// 0 (default): none; n: of each token and of the n most probable ones, see `Context.logprobs`.
   public var logprobs: Int
@@ -328,8 +328,8 @@ public struct GenerationParams: Sendable {
   public var dryAllowedLength: Int
   /// Tokens that DRY looks back on, at least 1; -1: all; default -1.
   public var dryPenaltyLastN: Int
-  /// DRY matches never cross these texts; default: a line break, a colon, a quotation mark and an
-  /// asterisk; an empty list: none.
+  /// DRY matches never cross these texts, at most 256 of 256 bytes; default: a line break, a
+  /// colon, a quotation mark and an asterisk; an empty list: none.
   public var drySequenceBreakers: [String]?
   /// Keeps the tokens whose logits are at most so many standard deviations below the best (arXiv
   /// 2411.07641); 0 (default): off.
