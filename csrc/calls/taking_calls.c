@@ -129,11 +129,12 @@ static bool take_event(const cow_offer* offer, void* into) {
                            "no chat was begun on this context; take its pieces with context_next");
     return false;
   }
+  /* An end stays in the outlet, and has no texts. */
   cow_mlx_event event = {.struct_size = sizeof event,
                          .kind = offer->event_kind,
-                         .text = offer->text,
-                         .length = offer->length,
-                         .name = offer->name,
+                         .text = offer->is_end ? "" : offer->text,
+                         .length = offer->is_end ? 0 : offer->length,
+                         .name = offer->is_end ? "" : offer->name,
                          .finish = offer->finish};
   cow_params_write(to->event, &event, sizeof event);
   to->status = offer->status;

@@ -40,7 +40,7 @@ typedef struct outlet {
   size_t count;     /* items */
   item* first;
   item* last;
-  item* kept;  /* whose texts the host reads */
+  item* kept;  /* whose texts the host reads, if its thread has no place for it */
   item* spare; /* for an end, which needs a place even when memory is short */
   char* log;   /* of the call that has ended: for the host's log, or NULL */
   int32_t log_level;
@@ -233,6 +233,25 @@ static void deliver_progress(outlet* it) {
   if (!continues || event.kind == COW_EVENT_LOGITS) cow_queue_wake();
 }
 
+/* The item whose texts a thread reads: until it takes another one, or ends. Other threads may free
+ * the context meanwhile. */
+static pthread_key_t texts_key;
+static bool has_key;
+static pthread_once_t made_key = PTHREAD_ONCE_INIT;
+
+static void make_key(void) { has_key = pthread_key_create(&texts_key, free) == 0; }
+
+static void keep_texts(outlet* it, item* taken) {
+  pthread_once(&made_key, make_key);
+  item* before = has_key ? pthread_getspecific(texts_key) : NULL;
+  if (has_key && pthread_setspecific(texts_key, taken) == 0) {
+    free(before);
+    return;
+  }
+  free(it->kept);
+  it->kept = taken;
+}
+
 /* Show the first item to its taker. An item that is taken leaves, unless it is an end. */
 static void hand_over(outlet* it, cow_take_fn take, void* into, bool keep) {
   cow_offer* offer = &it->first->offer;
@@ -244,9 +263,11 @@ static void hand_over(outlet* it, cow_take_fn take, void* into, bool keep) {
     it->first = first->next;
     if (!it->first) it->last = NULL;
     it->count--;
-    free(it->kept);
-    it->kept = keep ? first : NULL;
-    if (!keep) free(first);
+    if (keep) {
+      keep_texts(it, first);
+    } else {
+      free(first);
+    }
   }
   show(it);
   cow_queue_wake(); /* there is room for more */

@@ -25,7 +25,8 @@ cow_mlx_status cow_outlets_open_round(cow_kind kind, int32_t handle, const cow_c
                                       uint32_t cancels, uint32_t* round);
 
 /* Look at the first item, and take it if `take` returns true, within `milliseconds` (UINT32_MAX:
- * without end). Runs callbacks on this thread. With `keep` the item lives until the next take. */
+ * without end). Runs callbacks on this thread. With `keep` the item lives until this thread keeps
+ * another one. */
 typedef bool (*cow_take_fn)(const cow_offer* offer, void* into);
 cow_found cow_outlets_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
                            void* into, bool keep);

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 
 import pytest
 from driver import prompt
 from support.async_calls import begin, chat, events, held, next_event, poll
 from support.callbacks import Callbacks, StatusError
+from support.compiler import run
+from support.paths import CALF, ROOT
 from support.signatures import (
     DONE,
     ECANCELED,
@@ -189,3 +193,13 @@ def test_nothing_was_begun(lib, calf, open_context):
     with pytest.raises(StatusError) as error:
         next_event(lib, context)
     assert error.value.status == EHANDLE
+
+
+def test_a_thread_s_texts_outlive_the_context(calf):
+    """Another thread may free it while they are copied. Freed memory is overwritten here."""
+    host = ROOT / "tests/engine/hosts/kept_texts.py"
+    overwritten = {"MALLOC_PERTURB_": "165", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+    done = run([sys.executable, host, CALF], env=os.environ | overwritten)
+    assert done.returncode == 0, done.stderr
+    before, after = done.stdout.split("\n")[:2]
+    assert before == after != ""

@@ -1488,8 +1488,9 @@ enum {
   COW_MLX_EVENT_THINKING_CUT = 5 /**< behind thinking that thinking_tokens has cut; text is "" */
 };
 
-/** An event of a chat. Texts are valid during the callback, or until the next event is taken. New
- *  members are added at the end. For cow_mlx_context_next_event() the host sets struct_size. */
+/** An event of a chat. Texts are valid during the callback, or until the thread takes the next
+ *  event. New members are added at the end. For cow_mlx_context_next_event() the host sets
+ *  struct_size. */
 typedef struct cow_mlx_event {
   size_t struct_size;
   int32_t kind COW_MLX_ONE_OF(EVENT); /**< one of COW_MLX_EVENT_ */
@@ -1581,8 +1582,7 @@ cow_mlx_context_chat_async(cow_mlx_context context, const char* messages_json, s
 /**
  * Take the next event of a cow_mlx_context_chat_async(); waits for it if there is none.
  *
- * @param event  receives the event. Its texts are valid until the next event is taken, another call
- *               begins on the context, or the context is freed
+ * @param event  receives the event. Its texts are valid until this thread takes the next event
  * @retval COW_MLX_OK         one event
  * @retval COW_MLX_DONE       the last one, COW_MLX_EVENT_END; so does every further call until the
  *                            next chat
