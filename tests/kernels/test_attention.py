@@ -281,3 +281,18 @@ def test_what_does_not_fit_is_refused(arguments, options, why):
 def test_packed_caches_that_do_not_fit_are_refused(arguments, bits, group, why):
     with pytest.raises(ValueError, match=why):
         MODULE.attention_quantized(*arguments, scale=1.0, bits=bits, group=group)
+
+
+@pytest.mark.parametrize("type_", [mx.float16, mx.bfloat16])
+def test_gradients_of_16_bits_with_a_mask_of_numbers(type_):
+    q, k, v = (mx.random.normal((1, 2, 5, 32), key=mx.random.key(at)) for at in range(3))
+    mask = mx.random.normal((5, 5), key=mx.random.key(3))
+
+    def total(*given):
+        made = MODULE.attention(*given, scale=SCALE, mask=mask.astype(given[0].dtype))
+        return made.astype(mx.float32).sum()
+
+    found = mx.grad(total, [0, 1, 2])(*(one.astype(type_) for one in (q, k, v)))
+    for one, wanted in zip(found, mx.grad(total, [0, 1, 2])(q, k, v), strict=True):
+        assert one.dtype == type_
+        assert mx.allclose(one, wanted, rtol=0.05, atol=0.05)

@@ -288,3 +288,16 @@ def test_rows_that_mlx_maps_are_those_of_each_alone():
     found = mx.vmap(lambda *both: MODULE.convolution(*both, **steps))(x, weight)
     for row, (one, other) in enumerate(zip(x, weight, strict=True)):
         assert mx.allclose(found[row], MODULE.convolution(one, other, **steps), atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_rows_of_weights_over_the_same_images(groups):
+    """mlx gives other numbers with groups, if the weight alone has rows."""
+    steps = {"stride": [1], "padding": [(1, 1)], "kernel_dilation": [1], "input_dilation": [1]}
+    x, weight = mx.random.normal((2, 9, 8)), mx.random.normal((3, 4, 3, 8 // groups))
+    found = mx.vmap(
+        lambda one, other: MODULE.convolution(one, other, **steps, groups=groups), (None, 0)
+    )(x, weight)
+    for row, other in enumerate(weight):
+        wanted = MODULE.convolution(x, other, **steps, groups=groups)
+        assert mx.allclose(found[row], wanted, atol=1e-5)

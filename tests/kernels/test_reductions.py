@@ -57,7 +57,7 @@ def plainly(values: mx.array, low: int, high: int) -> list[int]:
 
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize(
-    ("low", "high"), [(-3, 5), (0, 0), (-100, 100), (0, 2**31 - 1), (-(2**40), 2**40)]
+    ("low", "high"), [(-3, 5), (0, 0), (2, 5), (-100, 100), (0, 2**31 - 1), (-(2**40), 2**40)]
 )
 def test_integers_out_of_bounds_are_found(name, low, high):
     dtype = getattr(mx, name)

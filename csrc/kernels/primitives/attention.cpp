@@ -234,7 +234,8 @@ class AttentionOperation : public WithGradient {
     std::optional<mx::array> mask, sinks;
     if (settings_.has_mask) mask = inputs[3];
     if (settings_.has_sinks) sinks = inputs.back();
-    return mx::fast::scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], settings_.scale,
+    const auto wide = [&](size_t at) { return mx::astype(inputs[at], mx::float32, stream()); };
+    return mx::fast::scaled_dot_product_attention(wide(0), wide(1), wide(2), settings_.scale,
                                                   settings_.causal ? "causal" : "", mask, sinks,
                                                   false, stream());
   }

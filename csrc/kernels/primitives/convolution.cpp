@@ -44,6 +44,13 @@ class Convolution : public WithGradient, public Extensible {
   /* Rows of images are more images. */
   std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
                                            const std::vector<int>& axes) override {
+    if (axes[0] < 0 && axes[1] >= 0 && shape_.groups > 1) { /* mlx is wrong without rows of x */
+      const int rows = inputs[1].shape(axes[1]);
+      Arrays given = inputs;
+      for (size_t at = 0; at < given.size(); at++)
+        given[at] = rows_first(given[at], axes[at], rows);
+      return WithGradient::vmap(given, std::vector<int>(given.size(), 0));
+    }
     if (axes[0] < 0 || axes[1] >= 0 || biased_ || positive_)
       return WithGradient::vmap(inputs, axes);
     const int rows = inputs[0].shape(axes[0]);

@@ -45,6 +45,7 @@ class Outside : public WithGradient {
     const mx::array& given = inputs[0];
     const mx::array wide = given.itemsize() < 4 ? mx::astype(given, mx::int32, s) : given;
     const bool is_signed = mx::issubdtype(wide.dtype(), mx::signedinteger);
+    const bool has_least = mx::issubdtype(given.dtype(), mx::signedinteger);
     /* A bound beyond the type bounds nothing. */
     const int64_t least = is_signed ? INT32_MIN : 0, most = is_signed ? INT32_MAX : UINT32_MAX;
     const auto number = [&](int64_t bound) {
@@ -52,7 +53,7 @@ class Outside : public WithGradient {
       return mx::array(bound, wide.dtype());
     };
     mx::array bad = mx::greater(wide, number(bounds_.high), s);
-    if (is_signed) bad = mx::logical_or(bad, mx::less(wide, number(bounds_.low), s), s);
+    if (has_least) bad = mx::logical_or(bad, mx::less(wide, number(bounds_.low), s), s);
     bad = mx::flatten(bad, s);
     const mx::array place = mx::argmax(mx::astype(bad, mx::int32, s), false, s);
     Arrays found{mx::sum(bad, false, s), place, mx::take(mx::flatten(wide, s), place, s)};

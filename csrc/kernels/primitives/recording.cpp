@@ -44,6 +44,13 @@ bool is_same(const mx::Primitive& primitive) {
   return is(primitive, "Copy") || is(primitive, "StopGradient");
 }
 
+/* Operations that write into buffers of their inputs, or share memory with others of their stream:
+ * they need mlx's graph. */
+bool needs_graph(const mx::Primitive& primitive) {
+  return is(primitive, "CowmlxLayers") || is(primitive, "CowmlxCacheRows") ||
+         is(primitive, "CowmlxEncoder");
+}
+
 /* Gives up an operation's temporary arrays in the end, also where it fails. */
 struct Cleared {
   mx::cpu::CommandEncoder& encoder;
@@ -248,7 +255,9 @@ class Recording {
   }
 
   bool can_be_started() const {
-    const auto is_here = [&](const Recorded& step) { return step.primitive->stream() == stream_; };
+    const auto is_here = [&](const Recorded& step) {
+      return step.primitive->stream() == stream_ && !needs_graph(*step.primitive);
+    };
     return stream_.device == mx::Device::cpu && !steps_.empty() && makes_little() &&
            std::ranges::all_of(steps_, is_here);
   }
@@ -304,7 +313,8 @@ class Recording {
   bool can_be_here() const {
     const auto is_kernel = [](const Recorded& step) {
       return is_view(*step.primitive) ||
-             std::string_view(step.primitive->name()).starts_with("Cowmlx");
+             (std::string_view(step.primitive->name()).starts_with("Cowmlx") &&
+              !needs_graph(*step.primitive));
     };
     return makes_little() && std::ranges::all_of(steps_, is_kernel);
   }
