@@ -182,17 +182,16 @@ def _modules(path: str) -> list[tuple[str, str]]:
     for entry in listed:
         if not isinstance(entry, dict):
             raise invalid_config("it must hold objects with type and path", _LIST)
-        named, own = entry.get("type"), entry.get("path")
-        if not isinstance(named, str) or not isinstance(own, str):
+        named, given = entry.get("type"), entry.get("path")
+        if not isinstance(named, str) or not isinstance(given, str):
             raise invalid_config("a module has no type or no path", _LIST)
+        own = _name_of_folder(given)
         kind = named.rpartition(".")[2]
         if kind not in _KNOWN:
             raise Unsupported(
                 f"{_LIST} has a module of the type {named[:80]}; known are {', '.join(_KNOWN)}",
                 file=_LIST,
             )
-        if own in (".", "..") or "/" in own.rstrip("/") or "\\" in own or not own.isprintable():
-            raise invalid_config(f"the path {own[:80]!r} is no name of a folder", _LIST)
         if kind == "Transformer" and (found or own):
             raise Unsupported(
                 f"{_LIST} has the Transformer {own!r} at place {len(found)}; it must be the first, "
@@ -205,10 +204,23 @@ def _modules(path: str) -> list[tuple[str, str]]:
                 "Transformer",
                 file=_LIST,
             )
-        found.append((kind, own.rstrip("/")))
+        found.append((kind, own))
     if not found or found[0][0] != "Transformer":
         raise invalid_config("its first module is no Transformer", _LIST)
     return found
+
+
+def _name_of_folder(given: str) -> str:
+    """Return the name in a module's path, which is empty for the model's folder itself.
+
+    Raises:
+        BadFormat: it leads somewhere else than to a folder in the model's.
+    """
+    own = given.rstrip("/")
+    odd = own in (".", "..") or "/" in own or "\\" in own or not own.isprintable()
+    if odd or (given and not own):
+        raise invalid_config(f"the path {given[:80]!r} is no name of a folder", _LIST)
+    return own
 
 
 def _pooling(config: dict[str, Any], file: str) -> tuple[tuple[int, ...], bool]:

@@ -12,7 +12,7 @@ from support import tiny_models
 from support.compiler import run
 from support.paths import CALF, ROOT
 
-from cowmlx.errors import BadState, InputOutput, NotFound, Unsupported
+from cowmlx.errors import BadFormat, BadState, InputOutput, NotFound, Unsupported
 from cowmlx.models.converting import output, sources
 from cowmlx.models.quantizing import Quantizing
 from cowmlx.steps import finished
@@ -182,3 +182,12 @@ def test_numbers_that_no_format_has_are_refused(tmp_path, options, words):
     assert done.returncode == 1
     assert words in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["../away", "a/../../away", "/away"])
+def test_no_file_is_written_outside_of_the_new_folder(original, tmp_path, name):
+    source = sources.read(str(original), None, None)
+    odd = source._replace(copied={name: str(tmp_path / "nothing")})
+    with pytest.raises(BadFormat, match="is no name of a file in the new folder"):
+        finished(output.write(odd, str(tmp_path / "made"), {}))
+    assert not (tmp_path / "away").exists()

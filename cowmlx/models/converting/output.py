@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from cowmlx import json_text
-from cowmlx.errors import BadState, InputOutput, NotFound
+from cowmlx.errors import BadFormat, BadState, InputOutput, NotFound
 from cowmlx.folders import places, stored_tensors
 
 TYPE_CHECKING = False
@@ -156,6 +156,8 @@ def _write_rest(source: Source, folder: str, planned: list[Shard], total: int) -
         _INDEX: json.dumps(index, indent=1),
         "config.json": json.dumps(source.config, indent=1, sort_keys=True),
     }
+    for name in (*source.copied, *source.texts):
+        _require_inside(name)
     try:
         for name, file in source.copied.items():
             os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
@@ -165,6 +167,16 @@ def _write_rest(source: Source, folder: str, planned: list[Shard], total: int) -
             _put(os.path.join(folder, name), text)
     except OSError as exc:
         raise places.unwritable(folder, exc) from exc
+
+
+def _require_inside(name: str) -> None:
+    """Refuse a name that leads out of the folder it is written to.
+
+    Raises:
+        BadFormat: it is absolute, or goes up.
+    """
+    if os.path.isabs(name) or ".." in name.split("/"):
+        raise BadFormat(f"{name[:80]!r} is no name of a file in the new folder", file=name)
 
 
 # ------------------------------------------------------------------ The folder

@@ -318,6 +318,14 @@ FAULTS = {
         "modules.json path",
         change("modules.json", [*modules("Transformer"), {"path": "../x", "type": "a.Pooling"}]),
     ),
+    **{
+        f"outside by {own}": (
+            EFORMAT,
+            "modules.json path",
+            change("modules.json", [*modules("Transformer"), {"path": own, "type": "a.Dropout"}]),
+        )
+        for own in ("..", "../", "..//", "./", "/", "a/../", "..\\")
+    },
     "odd pooling": (
         EUNSUPPORTED,
         "1_Pooling sqrt",
