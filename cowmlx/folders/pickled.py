@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 _MOST = 1 << 23  # bytes of a pickle; a tensor takes some 150
+_LONGEST = 1 << 10  # characters of a name
+_MOST_AXES = 16  # of a tensor
 _ORDERED = "collections OrderedDict"
 _TENSORS = ("torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor")
 _PARAMETER = "torch._utils _rebuild_parameter"
@@ -104,7 +106,7 @@ class _Machine:
         return self._decoded(self.take(self.number(format)))
 
     def line(self) -> str:
-        line = self._file.readline(min(self._left, 1 << 10))
+        line = self._file.readline(min(self._left, _LONGEST))
         self._left -= len(line)
         if not line.endswith(b"\n"):
             raise Odd("its pickle has a name without an end")
@@ -168,8 +170,11 @@ class _Machine:
         self.push(_made(name, given))
 
     def named(self) -> None:
-        module, own = self.popped(2)
-        self.push(Name(f"{module} {own}"))
+        parts = self.popped(2)
+        # Tuples of a tuple twice, of such tuples twice and so on would be an endless text.
+        if not all(isinstance(part, str) and len(part) <= _LONGEST for part in parts):
+            raise Odd("its pickle imports something by no name, or by a long one")
+        self.push(Name(" ".join(parts)))
 
     def persistent(self) -> None:
         (parts,) = self.popped(1)
@@ -200,7 +205,10 @@ def _made(name: object, given: object) -> Any:
 
 
 def _are_sizes(values: object) -> bool:
-    return isinstance(values, tuple) and all(type(n) is int and n >= 0 for n in values)
+    """Whether values are those of a tensor's axes."""
+    if not isinstance(values, tuple) or len(values) > _MOST_AXES:
+        return False
+    return all(type(n) is int and n >= 0 for n in values)
 
 
 def _long(machine: _Machine) -> None:

@@ -224,9 +224,11 @@ def _is_in_order(tensor: Tensor) -> bool:
     """Whether the numbers of a tensor lie behind each other, the last axis first."""
     if len(tensor.strides) != len(tensor.shape):
         return False
+    if not _product(tensor.shape):
+        return True
     step = 1
     for side, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
-        if side != 1 and stride != step and _product(tensor.shape):
+        if side != 1 and stride != step:
             return False
         step *= side
     return True

@@ -126,6 +126,7 @@ FAULTS = {
     "turned": ({"strides": (1, 4)}, "'weight' row contiguous"),
     "shape": ({"shape": (5, 6), "strides": (6, 1)}, "'weight' ends behind its storage"),
     "negative": ({"shape": (-1, 6)}, "odd form"),
+    "axes": ({"shape": (1,) * 17, "strides": (1,) * 17}, "odd form"),
     "compressed": ({"compressed": True}, "byteorder compressed"),
 }
 
@@ -136,6 +137,20 @@ def test_an_odd_tensor_is_named(lib, bert, fault):
     changes, words = FAULTS[fault]
     torch_files.saved(bert / FILE, {"weight": (ARRAY, "float32")}, **changes)
     refused(EFORMAT, f"{FILE} {words}", lambda: lib.load(bert))
+
+
+def test_names_of_a_pickle_are_short_texts(tmp_path):
+    """Tuples of the same tuple twice would be a text of 2^20 characters."""
+    doubled = b")q\x00" + b"".join(
+        bytes([ord("h"), n, ord("h"), n, 0x86, ord("q"), n + 1]) for n in range(20)
+    )
+    long = b"X" + (2000).to_bytes(4, "little") + b"a" * 2000
+    for part in (doubled, long, b"N"):
+        for parts in (part + b"\x8c\x01a", b"\x8c\x01a" + part):
+            made = b"\x80\x04" + parts + b"\x93."
+            (tmp_path / FILE).write_bytes(torch_files.archive(made, []))
+            with pytest.raises(CowMlxError, match="by no name, or by a long one"):
+                torch_file.places(str(tmp_path / FILE))
 
 
 def test_other_files_are_refused_by_name(lib, bert):
