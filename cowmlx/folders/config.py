@@ -5,20 +5,23 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
+from contextlib import contextmanager
 
 from cowmlx import json_text
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO
 
 # What is assumed of a model that names no limit, as recurrent ones do not.
 DEFAULT_CONTEXT_LENGTH = 32768
 _MAX_CONTEXT = 2**31 - 1  # tokens
 MOST_LABELS = 1 << 16  # of a classifier, that are counted and not named
 
-_CONTEXT_KEYS = (
+CONTEXT_KEYS = (
     # First: it is the size of a table of positions, beyond which mlx would read other memory.
     "n_positions",
     "max_position_embeddings",
@@ -81,17 +84,46 @@ def check_files(folder: str) -> None:
         return
     for entry in os.scandir(folder):
         if entry.is_file():
-            if not entry.name.endswith(_LARGE) and entry.stat().st_size > _MAX_TEXT:
-                raise BadFormat(
-                    f"{entry.path} is larger than {_MAX_TEXT} bytes",
-                    reason="limit_exceeded",
-                    file=entry.path,
-                    limit=_MAX_TEXT,
-                )
+            if not entry.name.endswith(_LARGE):
+                _require_size(entry.path, entry.stat().st_size)
         elif not entry.is_dir() and os.path.exists(entry.path):
-            raise BadFormat(
-                f"{entry.path} is neither a file nor a directory; remove it", file=entry.path
-            )
+            raise _neither(entry.path)
+
+
+def _require_size(path: str, size: int) -> None:
+    if size > _MAX_TEXT:
+        raise BadFormat(
+            f"{path} is larger than {_MAX_TEXT} bytes",
+            reason="limit_exceeded",
+            file=path,
+            limit=_MAX_TEXT,
+        )
+
+
+def _neither(path: str) -> BadFormat:
+    return BadFormat(f"{path} is neither a file nor a directory; remove it", file=path)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
+    """Open an ordinary file for the block; also returns its size.
+
+    The folder may have changed since it was checked. A pipe or device is not waited for.
+
+    Raises:
+        OSError: missing or unreadable.
+        BadFormat: something else than a file or a directory is there, or a text too large.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        known = os.fstat(file.fileno())
+        if not stat.S_ISREG(known.st_mode):
+            raise _neither(path)
+        _require_size(path, known.st_size)
+        yield file, known.st_size
 
 
 def read_text(path: str) -> str:
@@ -116,10 +148,11 @@ def read_bytes(path: str) -> bytes:
 
     Raises:
         NotFound, InputOutput: missing or unreadable.
+        BadFormat: a pipe or device is there, or a text too large.
     """
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with _opened(path) as (file, size):
+            return file.read(size)
     except FileNotFoundError:
         folder, name = os.path.split(path)
         raise NotFound(f"{folder} has no {name}", file=name) from None
@@ -237,7 +270,7 @@ def context_length(config: dict[str, Any], tokenizer_config: dict[str, Any]) -> 
     parts = [config]
     parts += [config[key] for key in _TEXT_PARTS if isinstance(config.get(key), dict)]
     for part in parts:
-        for key in _CONTEXT_KEYS:
+        for key in CONTEXT_KEYS:
             if _is_length(part.get(key)):
                 return int(part[key])
     length = tokenizer_config.get("model_max_length")
@@ -278,7 +311,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 _POSITIVE = ("top_p", "typical_p", "repetition_penalty")
 _WHOLE = ("top_k",)
 _MAX_README = 1 << 16  # bytes that are looked through for a licence
-_FRONT = r"(?s)---\s*\n(.*?)\n---\s*\n"
+_FRONT = r"(?s)---[^\S\n]*\n(.*?)\n---[^\S\n]*\n"
 _LICENSE = r"(?m)^license(_name)?:\s*[\"']?([\w.+-]{1,64})"
 
 
@@ -309,10 +342,10 @@ def licence(path: str, config: dict[str, Any]) -> str | None:
     if isinstance(named, str) and re.fullmatch(_LICENSE, f"license: {named}"):
         return named
     try:
-        with open(os.path.join(path, "README.md"), "rb") as file:
-            text = file.read(_MAX_README).decode("utf-8", "replace").replace("\r\n", "\n")
-    except OSError:
+        with _opened(os.path.join(path, "README.md")) as (file, size):
+            text = file.read(min(size, _MAX_README)).decode("utf-8", "replace")
+    except (OSError, BadFormat):
         return None
-    front = re.match(_FRONT, text)
+    front = re.match(_FRONT, text.replace("\r\n", "\n"))
     licences = dict(re.findall(_LICENSE, front[1])) if front else {}
     return licences.get("_name") or licences.get("")

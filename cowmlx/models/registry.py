@@ -369,6 +369,11 @@ def inspect(
     folder, name = places.find(path)
     report: dict[str, Any] = {"name": name, "path": folder, "loads": True, "problem": None}
     report |= dict.fromkeys((*_SAME, "bits", "load_bytes", *_OF_CONTEXTS))
+    report |= {"license": None, "sampling": {}}
+    try:
+        config_files.check_folder(folder)
+    except CowMlxError as error:
+        return {**report, "loads": False, "problem": _problem(error)}
     try:
         config = config_files.read_config(folder)
     except CowMlxError:

@@ -16,6 +16,8 @@ from support.library import StatusError
 from support.paths import CALF, ROOT
 from support.signatures import EFORMAT, EINVAL, ENOENT, EUNSUPPORTED
 
+from cowmlx.errors import BadFormat, InputOutput
+from cowmlx.folders import config as config_files
 from cowmlx.folders import places
 
 
@@ -27,6 +29,14 @@ def inspect(lib):
         )
 
     return inspect
+
+
+def odd(place, kind):
+    """Put a pipe, or a link to an endless device, in a file's place."""
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("/dev/zero")
 
 
 @pytest.fixture
@@ -102,6 +112,49 @@ def test_what_would_not_load_says_why(inspect, folder, tmp_path):
     problem = told["problem"]
     assert (problem["status"], problem["reason"]) == ("EUNSUPPORTED", "unknown_architecture")
     assert "no_such_type" in problem["message"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "README.md"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_not_read(inspect, folder, tmp_path, name, kind):
+    path = Path(shutil.copytree(folder("llama"), tmp_path / "model"))
+    (path / name).unlink(missing_ok=True)
+    odd(path / name, kind)
+    told = inspect(path)
+    assert (told["loads"], told["sampling"], told["license"]) == (False, {}, None)
+    assert f"{name} is neither a file nor a directory" in told["problem"]["message"]
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "README.md"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_files_may_change_behind_a_loaded_model(lib, folder, tmp_path, name, kind):
+    path = Path(shutil.copytree(folder("llama"), tmp_path / "model"))
+    model = lib.load(path)
+    (path / name).unlink(missing_ok=True)
+    odd(path / name, kind)
+    info = lib.info(model)
+    lib.free_model(model)
+    assert (info["sampling"], info["license"]) == ({}, None)
+
+
+def test_files_are_read_only_if_they_are_ordinary_ones_and_small(tmp_path):
+    for kind in ("pipe", "device"):
+        odd(tmp_path / kind, kind)
+        with pytest.raises(BadFormat, match="neither a file nor a directory"):
+            config_files.read_bytes(str(tmp_path / kind))
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BadFormat, match="is larger than"):
+        config_files.read_bytes(str(tmp_path / "large"))
+    with pytest.raises(InputOutput, match="Is a directory"):
+        config_files.read_bytes(str(tmp_path))
+
+
+def test_lines_in_front_of_a_licence(tmp_path):
+    for space in ("", " \t", "\r", "\n", "\n \n"):
+        text = f"---{space}\ntags: [x]\nlicense: mit\n---{space}\n# A model\n"
+        (tmp_path / "README.md").write_bytes(text.encode())
+        assert config_files.licence(str(tmp_path), {}) == "mit"
 
 
 def test_code_of_a_folder_is_not_run(inspect, folder, tmp_path):
