@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 
 from cowmlx.errors import BadFormat
-from cowmlx.folders.config import invalid_config
+from cowmlx.folders.config import CONTEXT_KEYS, invalid_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ _COUNTS = re.compile(
 )
 _PASSES = ("loop_num", "num_loops")
 _MORE_PASSES = "sinkhorn_iters"  # at the end of a key
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "head_dim", "n_embd", "d_model"),
+    *("n_head", "n_heads", "num_attention_heads", "num_key_value_heads"),
+)
+_LONGEST_KEY = 128  # characters; the pattern takes a time that grows with their square
 # Numbers by which architectures or mlx divide without a look at them, some only in long prompts. In
 # others, 0 says that there are none.
 _DIVISORS = {
@@ -56,7 +61,10 @@ def check_sizes(config: dict[str, Any], architecture: str = "", prefix: str = ""
     for key, value in config.items():
         if isinstance(value, dict):
             check_sizes(value, architecture, f"{prefix}{key}.")
-        elif isinstance(value, bool) or not isinstance(value, int):
+        elif isinstance(value, bool):  # which networks would take for 0 or 1
+            if key in CONTEXT_KEYS or key in _SIZES or key in _LAYERS:
+                _refuse_boolean(f"{prefix}{key}", value)
+        elif not isinstance(value, int):
             continue
         elif key in _PASSES or key.endswith(_MORE_PASSES):
             _require(f"{prefix}{key}", value, 0, _MOST_PASSES // min(max(layers, 4), _MOST))
@@ -65,9 +73,16 @@ def check_sizes(config: dict[str, Any], architecture: str = "", prefix: str = ""
         elif key == "altup_active_idx":  # mlx would read beyond the last input of Gemma 3n
             most = _number(config, "altup_num_inputs") - 1
             _require(f"{prefix}{key}", value, 0, max(most, 0))
-        elif _COUNTS.fullmatch(key):
+        elif len(key) <= _LONGEST_KEY and _COUNTS.fullmatch(key):
             named = key in _LAYERS or key in ("num_blocks", "num_experts")
             _require(f"{prefix}{key}", value, 0 if named else min(value, 0), _MOST)
+
+
+def _refuse_boolean(key: str, value: bool) -> None:
+    shown = str(value).lower()
+    raise invalid_config(
+        f"{key} is {shown}, not an integer", key=key, value=value, accepted="an integer"
+    )
 
 
 def _divides(architecture: str, part: dict[str, Any], key: str) -> bool:

@@ -13,7 +13,7 @@ from cowmlx.errors import Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
 from cowmlx.models import chat_format, config_types, ranking
-from cowmlx.models.network import is_encoder
+from cowmlx.models.network import is_encoder, positions
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
 
@@ -92,9 +92,8 @@ class Model:
         self.chat_template = chat_template
         self.is_encoder = is_encoder(net)
         own_length = net.context_length if self.is_encoder else None
-        self.context_length: int = own_length or config_files.context_length(
-            config, folder.settings
-        )
+        length = own_length or config_files.context_length(config, folder.settings)
+        self.context_length: int = min(length, positions(net) or length)
         self.vocabulary_size = folder.width or tokenizer.vocabulary_size
         self.end_tokens = end_tokens
         self.parameters, self.nbytes = weights.count(net), weights.nbytes(net)

@@ -53,6 +53,7 @@ def build(
             network: Module = module.Model(arguments)
         _check_vocabulary(network, config)
         _check_layer_tables(network)
+        _check_positions(network)
         # Initial values, never computed, have split mlx's key again and again.
         mx.eval(mx.random.state)
     except CowMlxError:
@@ -125,6 +126,35 @@ def _check_layer_tables(network: Module) -> None:
                 value=rows,
                 accepted=f"at least {needed}",
             )
+
+
+_POSITIONS = "n_positions"
+_FEWEST_POSITIONS = 16
+
+
+def positions(network: Module) -> int | None:
+    """Return the rows of a network's table of positions; None if it looks up none."""
+    for path, table in network.named_modules():
+        if path.rpartition(".")[2] == "wpe":
+            # Weights in blocks have another shape, and know their rows.
+            return int(getattr(table, "rows", None) or table["weight"].shape[0])
+    return None
+
+
+def _check_positions(network: Module) -> None:
+    """Refuse a table of positions that is shorter than what networks are tried with.
+
+    Raises:
+        BadFormat: the table is too small.
+    """
+    rows = positions(network)
+    if rows is not None and rows < _FEWEST_POSITIONS:
+        raise invalid_config(
+            f"{_POSITIONS} is {rows}, not at least {_FEWEST_POSITIONS}",
+            key=_POSITIONS,
+            value=rows,
+            accepted=f"at least {_FEWEST_POSITIONS}",
+        )
 
 
 class _Signature:

@@ -15,11 +15,12 @@ from support.loaded import load
 from support.paths import ROOT
 
 from cowmlx.errors import BadFormat
+from cowmlx.folders import config as config_files
 from cowmlx.models import config_bounds
 
 HUGE = 2**31 - 1
 # Families, what is wrong with their configs, and words of the message.
-CASES: list[tuple[str, dict[str, int | str], str]] = [
+CASES: list[tuple[str, dict[str, int | str | bool], str]] = [
     ("bailing_hybrid", {"group_norm_size": 0}, "group_norm_size is 0"),
     ("bailing_moe_v3", {"n_group": 0}, "n_group is 0"),
     ("deepseek_v2", {"n_group": 0, "topk_method": "group_limited_greedy"}, "n_group is 0"),
@@ -36,6 +37,10 @@ CASES: list[tuple[str, dict[str, int | str], str]] = [
     ("llama", {"head_dim": 2**40}, "head_dim is 1099511627776"),
     ("llama", {"intermediate_size": 0}, "intermediate_size is 0"),
     ("llama", {"vocab_size": -1}, "vocab_size is -1"),
+    ("gpt2", {"n_positions": True}, "n_positions is true, not an integer"),
+    ("gpt2", {"n_positions": 0}, "n_positions is 0, not at least 16"),
+    ("gpt2", {"n_positions": 15}, "n_positions is 15, not at least 16"),
+    ("gpt_bigcode", {"n_positions": 0}, "n_positions is 0, not at least 16"),
 ]
 SECONDS = 120  # for all of them, far more than they take
 MEMORY = 8 << 30  # bytes of addresses
@@ -120,3 +125,33 @@ def test_numbers_of_large_models_are_taken() -> None:
     for inner in ({"depth": 5000}, {"num_heads": 5000}):
         with pytest.raises(BadFormat, match=r"vision_config\.\w+ is 5000, not within 0 to 4096"):
             config_bounds.check_sizes({**USUAL, "vision_config": inner})
+
+
+@pytest.mark.parametrize("key", ["n_positions", "max_position_embeddings", "vocab_size", "n_layer"])
+def test_a_boolean_is_no_size(key: str) -> None:
+    for value in (True, False):
+        with pytest.raises(
+            BadFormat, match=rf"text_config\.{key} is {str(value).lower()}, not an integer"
+        ):
+            config_bounds.check_sizes({"text_config": {key: value}})
+
+
+def test_flags_are_taken() -> None:
+    flags = ("tie_word_embeddings", "use_cache", "do_sample", "use_sliding_window", "add_cross")
+    config_bounds.check_sizes({key: value for key in flags for value in (True, False)})
+
+
+def test_long_keys_are_no_counts() -> None:
+    config_bounds.check_sizes({f"num_{'a' * 112}_layers": 4096})
+    with pytest.raises(BadFormat, match="not within"):
+        config_bounds.check_sizes({f"num_{'a' * 112}_layers": 4097})
+    config_bounds.check_sizes({f"num_{'a' * 200}_layers": 4097})
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gpt_bigcode"])
+def test_a_context_ends_with_the_table_of_positions(
+    family: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks would look up positions behind its last row in other memory."""
+    monkeypatch.setattr(config_files, "context_length", lambda *_: 100_000)
+    assert load(tiny_models.make(tmp_path, family)).context_length == 512
