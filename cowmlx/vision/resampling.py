@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _BITS = 32 - 8 - 2
 _PART = 1 << 22  # products of a turn
 _WEIGHTS = 1 << 12  # of a filter that are computed in a turn
+_TOGETHER = 1 << 14  # products of an operation; taps of small results are combined at once
 
 
 def _bilinear(x: float) -> float:
@@ -70,18 +71,20 @@ def _taps(size: int, wanted: int, kind: Filter) -> Generator[None, None, _Taps]:
     scale = size / wanted
     wide = max(scale, 1.0)
     support = kind.support * wide
-    count = math.ceil(support) * 2 + 1
+    count = min(math.ceil(support) * 2 + 1, size)
     places, weights = [], []
     computed = 0
     for at in range(wanted):
-        if computed > _WEIGHTS:
-            computed = 0
-            yield
         center = (at + 0.5) * scale
         first = max(int(center - support + 0.5), 0)
         end = min(int(center + support + 0.5), size)
-        own = [kind.weight((x - center + 0.5) * (1.0 / wide)) for x in range(first, end)]
-        computed += len(own)
+        own: list[float] = []
+        for x in range(first, end):
+            if computed >= _WEIGHTS:
+                computed = 0
+                yield
+            own.append(kind.weight((x - center + 0.5) * (1.0 / wide)))
+            computed += 1
         total = 0.0
         for weight in own:
             total += weight
@@ -94,11 +97,14 @@ def _taps(size: int, wanted: int, kind: Filter) -> Generator[None, None, _Taps]:
 
 
 def _combined(rows: mx.array, taps: _Taps) -> mx.array:
-    """Combine rows (N, M) of uint8 to (n, M), lazily."""
+    """Combine rows (N, M) of uint8 to (n, M), lazily, in a bounded number of operations."""
+    wanted, count = taps.places.shape
+    together = max(1, _TOGETHER // (wanted * rows.shape[1]))
     total = mx.array(1 << (_BITS - 1), mx.int32)
-    for tap in range(taps.places.shape[1]):
-        part = rows[taps.places[:, tap]].astype(mx.int32)
-        total = total + part * taps.weights[:, tap : tap + 1]
+    for first in range(0, count, together):
+        own = slice(first, first + together)
+        part = rows[taps.places[:, own]].astype(mx.int32)
+        total = total + (part * taps.weights[:, own, None]).sum(axis=1)
     return mx.clip(total >> _BITS, 0, 255).astype(mx.uint8)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -54,3 +56,27 @@ def test_parts_give_what_the_whole_gives(resample, monkeypatch):
             break
     assert count > 10
     np.testing.assert_array_equal(found, expected(pixels, 20, 96, resample))
+
+
+@pytest.mark.parametrize("resample", sorted(FILTERS))
+def test_long_filters_are_few_operations(resample, monkeypatch):
+    """One of each thousands of taps would take seconds, in one turn."""
+    combined, graphs = resampling._combined, []
+
+    def recorded(rows, taps):
+        made, graph = combined(rows, taps), io.StringIO()
+        mx.export_to_dot(graph, made)
+        graphs.append(graph.getvalue().count("->"))
+        return made
+
+    monkeypatch.setattr(resampling, "_combined", recorded)
+    pixels = np.random.default_rng(6).integers(0, 256, (3001, 1, 3), dtype=np.uint8)
+    found = resized(pixels, 1, 2, resample)
+    np.testing.assert_array_equal(found, expected(pixels, 1, 2, resample))
+    assert graphs
+    assert max(graphs) < 1000
+
+
+def test_weights_of_long_filters_are_computed_in_turns():
+    steps = resampling._taps(20001, 1, FILTERS[1])
+    assert len(list(steps)) >= 20001 // resampling._WEIGHTS
