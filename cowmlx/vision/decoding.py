@@ -18,6 +18,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ACCEPTED = "PNG, JPEG, WebP, BMP or GIF"
 _ORIENTATION = 0x0112  # of EXIF
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+_RUN_LENGTHS = {1: "RLE8", 2: "RLE4"}  # of BMP; Pillow decodes them in Python, byte by byte
 
 
 def available() -> bool:
@@ -39,7 +40,7 @@ def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int
 
     Raises:
         NotFound: there is no Pillow.
-        BadFormat: it is no image of a known format, or damaged.
+        BadFormat: it is no image of a known format, compressed BMP, or damaged.
         InvalidArgument: it has too many pixels.
     """
     image = _opened(file, name)
@@ -52,6 +53,12 @@ def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int
             argument=name,
             needed=width * height,
             limit=MAX_PIXELS,
+        )
+    compression = _RUN_LENGTHS.get(image.info.get("compression", 0))
+    if image.format == "BMP" and compression:
+        raise BadFormat(
+            f"{name} is a BMP compressed by {compression}; only uncompressed ones are decoded",
+            file=name,
         )
     try:
         with warnings.catch_warnings():

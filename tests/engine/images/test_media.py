@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from ctypes import byref, c_int32, c_size_t, create_string_buffer
 
 import numpy as np
@@ -176,6 +177,16 @@ def test_bombs_and_damaged_files_are_refused(media):
     for kind in ("PNG", "JPEG", "WEBP"):
         data = encoded(Image.fromarray(picture(32, 32)), kind)
         refused(EFORMAT, media.file, data[: len(data) // 2])
+
+
+@pytest.mark.parametrize(("compression", "bits", "name"), [(1, 8, "RLE8"), (2, 4, "RLE4")])
+def test_compressed_bmp_is_refused_before_it_is_decoded(media, compression, bits, name):
+    """Pillow's decoder of it takes a line of 2^26 pixels byte by byte."""
+    for width in (4, MAX_PIXELS):
+        header = struct.pack("<IiiHHIIiiII", 40, width, 1, 1, bits, compression, 4, 0, 0, 2, 0)
+        body = header + bytes((0, 0, 0, 0, 9, 8, 7, 0)) + b"\4\1\0\1"
+        file = b"BM" + struct.pack("<IHHI", 14 + len(body), 0, 0, 62) + body
+        assert f"BMP compressed by {name}" in refused(EFORMAT, media.file, file)
 
 
 def test_fuzzed_files_are_images_or_errors(media):

@@ -1891,7 +1891,7 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
                                                      size_t stride, cow_mlx_media* out);
 
 /**
- * Create an image from a file in memory: PNG, JPEG, WebP, BMP or GIF.
+ * Create an image from a file in memory: PNG, JPEG, WebP, uncompressed BMP or GIF.
  *
  * The format and the size are read before any pixel is. The image is turned as its EXIF orientation
  * says. An animation gives its first frame. CMYK and palettes become RGB, or RGBA where a colour is
@@ -1901,7 +1901,7 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * @param size   of bytes, 1 to 2147483647
  * @param out    receives the handle
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
- * @retval COW_MLX_EFORMAT       none of these formats, or a damaged file
+ * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, or a damaged file
  * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: the extra "images" of the
  * package
  * @retval COW_MLX_ENOMEM        as for cow_mlx_media_from_pixels()
