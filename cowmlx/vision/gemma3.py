@@ -88,6 +88,7 @@ class Gemma3ImageEncoder(ImageEncoder[_Tower]):
         image = self._options.image
         if "size" in own.settings and (given := own.sides("size", "height,width")) != [image] * 2:
             raise Unsupported(f"{own.file}: size is {given}, not {image} x {image} as config.json")
+        own.require_pixels("image_size of vision_config", image**2, "config.json")
         own.require(image_seq_length=count)
         self._scan = PanAndScan.read(own)
         self.key = f"gemma3 {side} {self._options} {own.key}"

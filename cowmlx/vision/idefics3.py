@@ -18,7 +18,7 @@ from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
-from cowmlx.vision.resampling import LANCZOS, resize_steps
+from cowmlx.vision.resampling import LANCZOS
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import is_size, siglip_places, text_width, vision_options
 
@@ -115,6 +115,13 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
                 f"{patch}: scale_factor, {factor!r}, must divide it, and a tile can have at most "
                 f"{_MOST_PATCHES} patches"
             )
+        largest = self._split(self._longest, self._longest)
+        for name, pixels in (
+            ("max_image_size", tile**2),
+            ("size", math.prod(largest.first)),
+            (f"size in tiles of {tile}", math.prod(largest.second)),
+        ):
+            self._preprocessing.require_pixels(name, pixels)
         rows = math.ceil(self._longest / tile) ** 2 * (side // factor) ** 2
         if self._splits and rows > _MOST_ROWS:
             raise Unsupported(
@@ -212,15 +219,15 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
     def _tiles(self, pixels: Pixels) -> Generator[None, None, list[mx.array]]:
         """Return the tiles of an image, of bytes."""
         split, tile = self._split(pixels.width, pixels.height), self._tile
-        kind = self._preprocessing.resample
-        image = yield from resize_steps(plain(pixels), *split.first, kind)
-        image = yield from resize_steps(image, *split.second, kind)
+        resized = self._preprocessing.resized_steps
+        image = yield from resized(plain(pixels), *split.first)
+        image = yield from resized(image, *split.second)
         made = [
             image[row * tile : (row + 1) * tile, column * tile : (column + 1) * tile]
             for row in range(split.rows)
             for column in range(split.columns)
         ]
-        whole = yield from resize_steps(image, tile, tile, kind)
+        whole = yield from resized(image, tile, tile)
         return [*made, whole]
 
 

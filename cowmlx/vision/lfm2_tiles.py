@@ -105,6 +105,12 @@ class Tiling(NamedTuple):
         return max(own, (self.tile // self.patch) ** 2 if self.splits else 0)
 
     @property
+    def most_pixels(self) -> dict[str, int]:
+        """The pixels of a whole image and of all tiles, about, by the settings that decide them."""
+        whole = max(self.most, self.least) * (self.patch * self.factor) ** 2
+        return {"max_image_tokens": whole, "tile_size": self.most_tiles * self.tile**2}
+
+    @property
     def most_tiles(self) -> int:
         """How many tiles there are at most."""
         return self.tiles[1] if self.splits else 0

@@ -19,7 +19,7 @@ from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.lfm2_tiles import SPLITTING, Tiling
 from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
-from cowmlx.vision.resampling import resize_steps, smoothed
+from cowmlx.vision.resampling import smoothed
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import (
     TowerWithProjector,
@@ -112,6 +112,8 @@ class Lfm2VlImageEncoder(ImageEncoder[_Tower]):
                 f"{own.file}: max_image_tokens or tile_size make {self._tiling.most_patches} "
                 f"patches of an image, of which there can be {_MOST_PATCHES}"
             )
+        for name, pixels in self._tiling.most_pixels.items():
+            own.require_pixels(name, pixels)
         self.key = f"lfm2_vl {self._joining} {self._options} {self._preprocessing.key}"
         self.written, self._marks = self._written(config, tokenizer)
 
@@ -191,16 +193,16 @@ class Lfm2VlImageEncoder(ImageEncoder[_Tower]):
     def _tiles(self, pixels: Pixels) -> Generator[None, None, list[mx.array]]:
         """Return the tiles of an image, of bytes."""
         tiles, size = self._tiling.of(pixels.width, pixels.height), self._tiling.tile
-        image, kind, made = plain(pixels), self._preprocessing.resample, []
+        image, resized, made = plain(pixels), self._preprocessing.resized_steps, []
         if tiles.rows:
-            large = yield from resize_steps(image, tiles.rows * size, tiles.columns * size, kind)
+            large = yield from resized(image, tiles.rows * size, tiles.columns * size)
             made = [
                 large[row * size : (row + 1) * size, column * size : (column + 1) * size]
                 for row in range(tiles.rows)
                 for column in range(tiles.columns)
             ]
         if tiles.has_whole:
-            made.append((yield from resize_steps(image, *tiles.whole, kind)))
+            made.append((yield from resized(image, *tiles.whole)))
         return made
 
 

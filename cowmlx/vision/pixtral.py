@@ -147,6 +147,7 @@ class PixtralImageEncoder(ImageEncoder[_Tower]):
                 f"{own.file}: size is {own.settings['size']!r} pixels in vision_config's patches "
                 f"of {patch}, which are more than {_MOST_PATCHES}"
             )
+        own.require_pixels(f"size in patches of {patch}", math.prod(sides) * patch**2)
         if "patch_size" in own.settings:
             given = own.sides("patch_size", "height,width")
             if given not in ([patch, patch], [self._block, self._block]):

@@ -8,8 +8,10 @@ from hashlib import blake2b
 
 import mlx.core as mx
 
-from cowmlx.errors import BadFormat, Unsupported
+from cowmlx import resources
+from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
 from cowmlx.folders import config as config_files
+from cowmlx.vision.pixels import MAX_PIXELS
 from cowmlx.vision.resampling import BILINEAR, FILTERS, resize_steps
 
 TYPE_CHECKING = False
@@ -25,6 +27,8 @@ _MOST = mx.finfo(mx.float32).max
 _NORMALIZING = 128  # multiplications of a product that take as long as a number that is normalized
 _WHOLE = "processor_config.json"  # has the same for images, and more, in folders of later years
 _LONGEST = (1 << 16) - 1  # pixels of a side
+# Bytes of a pixel: resized twice, normalized and cut into patches.
+_OF_PIXEL = 2 * 3 + 3 * 3 * 4
 _STEPS = ("do_resize", "do_rescale", "do_normalize")
 # Images are RGB, and an image alone is padded by nothing.
 _WITHOUT_EFFECT = ("do_convert_rgb", "do_pad", "do_sample_frames")
@@ -146,6 +150,23 @@ class Preprocessing:
             if type(own) is not int or own != value:
                 raise Unsupported(f"{file}: {name} is {own!r}, but {value} by config.json")
 
+    def require_pixels(self, name: str, count: int, file: str = "") -> None:
+        """Require that a setting does not make images larger than any that is taken.
+
+        Args:
+            name: of the setting.
+            count: pixels of a resized image, at most.
+            file: of the setting, if it is another one.
+
+        Raises:
+            Unsupported: there are more than :data:`MAX_PIXELS`.
+        """
+        if count > MAX_PIXELS:
+            raise Unsupported(
+                f"{file or self.file}: {name} makes images of {count} pixels, which can be at "
+                f"most {MAX_PIXELS}"
+            )
+
     def token(self, name: str, default: str) -> str:
         """Return the text of a token that ``processor_config.json`` can name."""
         return str(self._processor.get(name, default))
@@ -196,12 +217,32 @@ class Preprocessing:
         Returns:
             (height, width, 3) of float32.
         """
-        image = yield from resize_steps(plain(pixels), height, width, self.resample)
+        image = yield from self.resized_steps(plain(pixels), height, width)
         return (
             yield from turns.joined(
                 lambda part: self.normalized(image[part]), height, width * 3 * _NORMALIZING
             )
         )
+
+    def resized_steps(
+        self, image: mx.array, height: int, width: int
+    ) -> Generator[None, None, mx.array]:
+        """Resize an image (H, W, C) of bytes, yielding between bounded parts.
+
+        Raises:
+            InvalidArgument: it would have more than :data:`MAX_PIXELS` pixels.
+            OutOfMemory: there is too little memory for it and its patches.
+        """
+        if height * width > MAX_PIXELS:
+            raise InvalidArgument(
+                f"an image of {image.shape[1]} x {image.shape[0]} would be resized to {width} x "
+                f"{height}: {height * width} pixels, which can be at most {MAX_PIXELS}",
+                reason="limit_exceeded",
+                needed=height * width,
+                limit=MAX_PIXELS,
+            )
+        resources.require_memory(height * width * _OF_PIXEL, f"an image of {width} x {height}")
+        return (yield from resize_steps(image, height, width, self.resample))
 
     def normalized(self, image: mx.array) -> mx.array:
         """Return an image (H, W, C) of bytes, rescaled and normalized: (H, W, 3), lazily."""

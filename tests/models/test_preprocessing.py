@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from support import tiny_vision_models
 from support.paths import ROOT
 
-from cowmlx.errors import BadFormat, Unsupported
+from cowmlx import resources
+from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.steps import finished
 from cowmlx.text import tokenizer_files
 from cowmlx.vision.image_encoders import open_encoder
-from cowmlx.vision.pixels import pixels_steps
+from cowmlx.vision.pixels import MAX_PIXELS, pixels_steps
 
 VALUES = 12  # of a part, about
 CASES = json.loads((ROOT / "tests/fixtures/images/preprocessed.json").read_text())
@@ -21,14 +23,15 @@ CASES = json.loads((ROOT / "tests/fixtures/images/preprocessed.json").read_text(
 
 @pytest.fixture
 def opened(tmp_path):
-    """Opens the encoder of a family with other settings, in either file."""
+    """Opens the encoder of a family with other settings, in either file, or another tower."""
 
-    def opened(name, settings, processor=None):
+    def opened(name, settings, processor=None, config=None):
         folder = tiny_vision_models.make(tmp_path, name)
         path = tmp_path / "preprocessor_config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
         (tmp_path / "processor_config.json").write_text(json.dumps(processor or {}))
-        config = json.loads((tmp_path / "config.json").read_text())
+        eyes, config = config or {}, json.loads((tmp_path / "config.json").read_text())
+        config["vision_config"].update(eyes)
         own = tokenizer_files.read_config(str(folder))
         return open_encoder(str(folder), config, tokenizer_files.load(str(folder), own, config))
 
@@ -108,6 +111,57 @@ REFUSED = [
     ("qwen2_vl", {"temporal_patch_size": 1}, Unsupported, "temporal_patch_size is 1, but 2"),
     ("qwen2_vl", {"do_resize": False}, Unsupported, "do_resize is false"),
 ]
+
+
+def _patches(size):
+    """A part of a config about a tower with patches of a size."""
+    return {"patch_size": size, "image_size": size}
+
+
+LARGE = [  # of 2^26 pixels at most, as images are
+    ("gemma3", {"image_size": 8193}, {"size": None}, "image_size of vision_config makes"),
+    ("gemma3", {"image_size": 1 << 16, "patch_size": 1 << 12}, {"size": None}, "image_size of"),
+    ("idefics3", {}, {"size": {"height": 65535, "width": 65535}}, ": size makes images of"),
+    ("idefics3", {}, {"size": {"height": 1025, "width": 65535}}, ": size makes images of"),
+    ("smolvlm", _patches(4096), {"max_image_size": {"longest_edge": 1 << 14}}, "max_image_size"),
+    ("llava", {"patch_size": 1 << 14}, {}, "size in patches of 16384 makes images of"),
+    ("mistral3", {"patch_size": 5000}, {"patch_size": 5000}, "size in patches of 5000 makes"),
+    ("lfm2_vl", _patches(512), {"max_image_tokens": 128, "tile_size": 1024}, "max_image_tokens"),
+    ("lfm2_vl", _patches(64), {"tile_size": 4096, "max_tiles": 32}, "tile_size makes images of"),
+]
+
+
+@pytest.mark.parametrize(("name", "config", "settings", "text"), LARGE)
+def test_settings_do_not_make_images_of_gigabytes(opened, name, config, settings, text):
+    if name in ("idefics3", "smolvlm"):
+        settings = {**settings, "do_image_splitting": False}
+    if name == "lfm2_vl":
+        settings = {**settings, "encoder_patch_size": config["patch_size"]}
+    with pytest.raises(Unsupported) as error:
+        opened(name, settings, config=config)
+    assert text in str(error.value)
+    assert str(MAX_PIXELS) in str(error.value)
+
+
+def test_tiles_are_counted_in_whole_ones(opened):
+    """The last one of a line is filled up."""
+    sizes = {"size": {"height": 8000, "width": 8000}, "max_image_size": {"longest_edge": 5000}}
+    with pytest.raises(Unsupported) as error:
+        opened("idefics3", sizes, config=_patches(1250))
+    assert f"size in tiles of 5000 makes images of {10000**2} pixels" in str(error.value)
+
+
+def test_resized_images_are_bounded(opened, monkeypatch):
+    """Whatever a family's settings let through, and by the memory that there is."""
+    own = opened("gemma3", {})._preprocessing
+    image = mx.zeros((1, 1, 3), mx.uint8)
+    with pytest.raises(InvalidArgument) as error:
+        next(own.resized_steps(image, 1025, 65535))
+    assert f"1 x 1 would be resized to 65535 x 1025: {1025 * 65535} pixels" in str(error.value)
+    monkeypatch.setattr(resources, "_can_map", lambda size: size < 1 << 30)
+    with pytest.raises(OutOfMemory):
+        next(own.resized_steps(image, 8192, 8192))
+    assert finished(own.resized_steps(image, 8, 8)).shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize(("name", "settings", "kind", "text"), REFUSED)
