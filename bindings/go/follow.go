@@ -106,7 +106,7 @@ func (f *follower[T]) next(hears *lowering) (item T, err error) {
 
 // settle cancels a call that has not ended, and waits for its end: the context is busy until then.
 func (f *follower[T]) settle() {
-	if !f.ended && f.context.following.Load() == f.wake {
+	if !f.ended && f.context.following.Load() == f.wake && f.runs() {
 		f.context.cancel()
 		for !f.ended {
 			if _, err := f.next(nil); err != nil {
@@ -118,6 +118,12 @@ func (f *follower[T]) settle() {
 		f.context.following.CompareAndSwap(f.wake, nil)
 		f.wake.close()
 	}
+}
+
+// runs is whether the context is still the follower's: another call may run on it.
+func (f *follower[T]) runs() bool {
+	_, err := f.context.Poll(0)
+	return err == nil
 }
 
 func (f *follower[T]) left() error {
@@ -135,6 +141,14 @@ func (c *Context) leave() {
 	if before := c.following.Swap(nil); before != nil {
 		before.raise()
 	}
+}
+
+// begun ends the follower of an earlier call if another has begun on the context, by its status.
+func (c *Context) begun(status int32) int32 {
+	if status >= 0 {
+		c.leave()
+	}
+	return status
 }
 
 // Close frees it; a second time does nothing, nor after the runtime was stopped. A generation

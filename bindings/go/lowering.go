@@ -224,6 +224,14 @@ func (l *lowering) id() uintptr {
 	return l.number
 }
 
+// refuseLogits refuses a function that the library would call after the call that it is given to.
+func (l *lowering) refuseLogits() {
+	if l.on.logits != nil {
+		l.refuse(refused(StatusEUnsupported, "conflict", "LogitsFn",
+			"LogitsFn goes with Generate, GenerateText, Chat and ChatEvents"))
+	}
+}
+
 // hears is the user data of a parameter's callback, and 0 without one.
 func (l *lowering) hears(is bool) uintptr {
 	if !is {
@@ -247,9 +255,13 @@ func (l *lowering) close() {
 }
 
 // answer asks the host's function. A panic must not pass through C, whose call would never end.
+// Without a listener, whose call has ended, it cancels.
 func answer(id uintptr, ask func(on *functions) bool) (more bool) {
 	found, _ := listeners.Load(id)
-	l := found.(*lowering)
+	l, isHeard := found.(*lowering)
+	if !isHeard {
+		return false
+	}
 	defer func() {
 		if problem := recover(); problem != nil {
 			l.panicked, more = problem, false

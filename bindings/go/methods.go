@@ -375,9 +375,9 @@ func (m *Model) LoadAdapter(path string, scale float32) (*Adapter, error) {
 func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationParams) error {
 	l := &lowering{}
 	cParams := params.lower(l)
-	c.leave()
+	l.refuseLogits()
 	err := l.canceling(ctx, c.cancel, func() int32 {
-		return api.contextBegin(c.handle(), pointer(tokens), uintptr(len(tokens)), cParams)
+		return c.begun(api.contextBegin(c.handle(), pointer(tokens), uintptr(len(tokens)), cParams))
 	})
 	return err
 }
@@ -387,9 +387,9 @@ func (c *Context) Begin(ctx context.Context, tokens []int32, params *GenerationP
 func (c *Context) BeginEmbeddings(ctx context.Context, tokens []int32, embeddings *Array, params *GenerationParams) error {
 	l := &lowering{}
 	cParams := params.lower(l)
-	c.leave()
+	l.refuseLogits()
 	err := l.canceling(ctx, c.cancel, func() int32 {
-		return api.contextBeginEmbeddings(c.handle(), pointer(tokens), uintptr(len(tokens)), embeddings.handle(), cParams)
+		return c.begun(api.contextBeginEmbeddings(c.handle(), pointer(tokens), uintptr(len(tokens)), embeddings.handle(), cParams))
 	})
 	return err
 }
@@ -414,9 +414,8 @@ func (c *Context) GenerateText(ctx context.Context, tokens []int32, params *Gene
 	l.on.text = onText
 	cOnText := l.hears(onText != nil)
 	stats := &cStats{structSize: unsafe.Sizeof(cStats{})}
-	c.leave()
 	err := l.canceling(ctx, c.cancel, func() int32 {
-		return api.contextGenerate(c.handle(), pointer(tokens), uintptr(len(tokens)), cParams, callback(trampolines.text, cOnText), uintptr(cOnText), unsafe.Pointer(stats))
+		return c.begun(api.contextGenerate(c.handle(), pointer(tokens), uintptr(len(tokens)), cParams, callback(trampolines.text, cOnText), uintptr(cOnText), unsafe.Pointer(stats)))
 	})
 	return stats.goForm(), err
 }
@@ -451,9 +450,8 @@ func (c *Context) ChatEvents(ctx context.Context, messages any, options any, par
 	l.on.event = onEvent
 	cOnEvent := l.hears(onEvent != nil)
 	stats := &cStats{structSize: unsafe.Sizeof(cStats{})}
-	c.leave()
 	err := l.canceling(ctx, c.cancel, func() int32 {
-		return api.contextChat(c.handle(), pointer(cMessagesJSON), uintptr(len(cMessagesJSON)), cParams, cOptionsJSON, callback(trampolines.event, cOnEvent), uintptr(cOnEvent), unsafe.Pointer(stats))
+		return c.begun(api.contextChat(c.handle(), pointer(cMessagesJSON), uintptr(len(cMessagesJSON)), cParams, cOptionsJSON, callback(trampolines.event, cOnEvent), uintptr(cOnEvent), unsafe.Pointer(stats)))
 	})
 	return stats.goForm(), err
 }

@@ -37,6 +37,9 @@ def told(lib, calf) -> dict[str, Any]:
         "before": ["ESTATE", "context_busy", "context_begin_async"],
         "busy": ["ESTATE", "context_busy", "context_chat_async"],
         "event": "3",
+        "beside": ["ESTATE", "context_busy", "context_begin"],
+        "replaced": 20,
+        "begun": ["EUNSUPPORTED", "conflict", "context_begin"],
         "range": ["EINVAL", "out_of_range", "context_begin_async"],
         "usable": begins,
         "freed": ["ECANCELED", "freed", "context_begin_async"],
@@ -84,6 +87,7 @@ def test_node_follows_in_its_event_loop(node_folder, arguments, told):
         "forced": 40,
         "option": ["EINVAL", "unknown_option", "Context.generate"],
         "late": ABORTED,
+        "events": 3,
         "descriptors": 0,
         "closed": ["EHANDLE", "unknown_handle", "Context.generate"],
     }
@@ -101,6 +105,7 @@ def test_go_follows_without_a_thread_for_each(go_programs, arguments, told):
         "early": MINE,
         "behind": "mine",
         "whole": 1000,
+        "events": 3,
         "progress": "mine",
         "forced": 40,
         "threads": True,
@@ -123,5 +128,6 @@ def test_java_follows_with_one_thread_for_all(java_said, told):
         "heard": MINE,
         "progress": MINE,
         "forced": 40,
+        "begun_too": ["EUNSUPPORTED", "conflict", "Context.generate"],
         "closed": ["EHANDLE", "unknown_handle", "Context.generateAsync"],
     }

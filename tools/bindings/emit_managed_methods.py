@@ -269,6 +269,11 @@ class Method:
         types = [role.type.name for role in self.call.roles]
         return f"{PREFIX}generation_params" in types
 
+    @property
+    def leaves_early(self) -> bool:
+        """Whether the generation that it begins goes on after it."""
+        return self.begins and not any(role.kind == "callback" for role in self.call.roles)
+
 
 # --------------------------------------------------------------------------------------- Go
 
@@ -338,9 +343,10 @@ def go_method(method: Method) -> Iterable[str]:
     gives = f"({', '.join([*method.types, 'error'])})" if method.types else "error"
     yield f"func {receiver}{method.verb}({', '.join(takes)}) {gives} {{"
     yield from (f"\t{line}" for line in ["l := &lowering{}", *method.before])
-    if method.begins:
-        yield f"\t{me}.leave()"
-    made = f"return api.{emit_go.field_name(call.name)}({method.arguments})"
+    if method.leaves_early:
+        yield "\tl.refuseLogits()"
+    made = f"api.{emit_go.field_name(call.name)}({method.arguments})"
+    made = f"return {me}.begun({made})" if method.begins else f"return {made}"
     if buffer := method.buffer:
         data, capacity, size = buffer.names
         element = {"char": "byte"}.get(buffer.type.name) or emit_go.TYPES[buffer.type.name]
@@ -438,14 +444,17 @@ def java_method(method: Method) -> Iterable[str]:
         return
     yield "    try (Arena arena = new Arena(); Listener listener = new Listener()) {"
     yield from (f"      {line}" for line in method.before)
-    if method.begins:
-        yield "      ((Context) this).follow(null);"
+    if method.leaves_early:
+        yield "      listener.refuseLogits();"
     if buffer:
         fill = {"char": "text(", "int32_t": "ints(", "float": "floats("}[buffer.type.name]
         rows = "rows, " if has_rows(call) else "1, " if buffer.type.name == "float" else ""
         names = ", ".join(buffer.names)
         yield f"      var filled = Fill.{fill}{method.capacity}, {rows}({names}) ->"
         yield f"          {made});"
+    elif method.begins:
+        yield "      listener.check(((Context) this).begun(() ->"
+        yield f"          {made}));"
     else:
         yield f"      listener.check({made});"
     if given:

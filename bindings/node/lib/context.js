@@ -57,8 +57,9 @@ export class Context extends Handle {
    * @param {Options} [options]
    */
   async begin(tokens, { signal, ...params } = {}) {
-    leave(this);
+    refuseLogits(params);
     await wait("context_begin", { context: this, tokens, params }, { signal });
+    leave(this);
   }
 
   /**
@@ -68,9 +69,10 @@ export class Context extends Handle {
    * @param {Options} [options]
    */
   async beginEmbeddings(tokens, array, { signal, ...params } = {}) {
-    leave(this);
+    refuseLogits(params);
     const given = { context: this, tokens, embeddings: handleOf(array), params };
     await wait("context_begin_embeddings", given, { signal });
+    leave(this);
   }
 
   /**
@@ -126,9 +128,10 @@ export class Context extends Handle {
    * @returns {Promise<import("./generated/types.js").Stats>}  sizes and times
    */
   async generateText(tokens, onText, { signal, ...params } = {}) {
-    leave(this);
     const given = { context: this, tokens, params, on_text: onText };
-    return (await wait("context_generate", given, { signal })).stats;
+    const { stats } = await wait("context_generate", given, { signal });
+    leave(this);
+    return stats;
   }
 
   /**
@@ -157,9 +160,10 @@ export class Context extends Handle {
    * @returns {Promise<import("./generated/types.js").Stats>}  sizes and times
    */
   async chatEvents(messages, onEvent, { chat, signal, ...params } = {}) {
-    leave(this);
     const all = { context: this, ...conversation(messages, chat, params), on_event: onEvent };
-    return (await wait("context_chat", all, { signal })).stats;
+    const { stats } = await wait("context_chat", all, { signal });
+    leave(this);
+    return stats;
   }
 
   /** Wait until next() would not block. @returns {Promise<boolean>}  false: not within the time */
@@ -396,6 +400,13 @@ class Pieces {
     const text = this.#text.toString("utf8", 0, Number(this.#length[0]));
     return { status, text, piece: readStruct("piece", this.#piece) };
   }
+}
+
+// Refuse a function that the library would call after the call that it is given to.
+function refuseLogits({ logitsFn }) {
+  if (logitsFn === undefined || logitsFn === null) return;
+  const message = "logitsFn goes with generate, generateText, chat and chatEvents";
+  throw new CowMlxError("EUNSUPPORTED", message, "conflict", { argument: "logitsFn" });
 }
 
 // Arguments of a chat: `chat` has options of the template, which are JSON.

@@ -55,8 +55,9 @@ export async function* follow(context, name, given, take, signal) {
     signal?.removeEventListener("abort", cancel);
     listener.close();
     if (begun && !ended && following.get(context) === wake) {
-      cancel();
       await attempt(async () => { // it is busy until then
+        isNext(); // fails if another call has begun, and not ended yet
+        cancel();
         do {
           while (!isNext()) await (wake ? wake.raised() : wait("context_poll", { context }));
         } while (!take().ended);

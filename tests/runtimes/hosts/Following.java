@@ -135,11 +135,17 @@ public final class Following {
     }));
     said.put("busy", failed(context.chatAsync(MESSAGES, null, null)));
     said.put("event", event[0]);
+    said.put("beside", failed(CompletableFuture.runAsync(() -> context.begin(prompt, null))));
     chat.cancel(true);
     said.put("after", context.chatAsync(MESSAGES, null, null).join().name());
     CompletableFuture<Finish> before = generating.apply(context);
     said.put("again", first(context, prompt, endless.get()));
     said.put("before", failed(before));
+    CompletableFuture<Finish> replaced = generating.apply(context);
+    said.put("replaced", context.generate(prompt, endless.get().maxTokens(20), text -> {
+      replaced.cancel(true);
+      return true;
+    }).generatedTokens());
     said.put("itself", begun(tell -> context.generateAsync(prompt, endless.get(), piece -> {
       context.cancel();
       tell.run();
@@ -152,14 +158,17 @@ public final class Following {
         new GenerationParams().promptProgress((processed, total) -> {
           throw mine();
         }), null)));
-    said.put("forced", first(context, prompt,
-        new GenerationParams().logitsFn((tokens, logits) -> {
-          for (int token = 0; token < logits.capacity(); token++) {
-            logits.put(token, Float.NEGATIVE_INFINITY);
-          }
-          logits.put(40 + tokens.length - prompt.length, 0f);
-          return true;
-        })));
+    GenerationParams forced = new GenerationParams().logitsFn((tokens, logits) -> {
+      for (int token = 0; token < logits.capacity(); token++) {
+        logits.put(token, Float.NEGATIVE_INFINITY);
+      }
+      logits.put(40 + tokens.length - prompt.length, 0f);
+      return true;
+    });
+    said.put("forced", first(context, prompt, forced));
+    said.put("begun", failed(CompletableFuture.runAsync(() -> context.begin(prompt, forced))));
+    said.put("begun_too",
+        failed(CompletableFuture.runAsync(() -> context.generate(prompt, forced))));
     said.put("range", failed(context.generateAsync(prompt, new GenerationParams().topP(1.5f), null)));
     said.put("usable", first(context, prompt, null));
     CompletableFuture<Finish> freed = generating.apply(other);

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"math"
 	"os"
@@ -155,6 +156,29 @@ func main() {
 		said["event"] = event.Text
 		break
 	}
+	events := 0
+	for event, err := range of.Chat(ctx, messages, nil, endless) {
+		must(event, err)
+		if events++; events == 1 {
+			said["beside"] = told(of.Begin(ctx, prompt, nil))
+		} else if events == 3 {
+			break
+		}
+	}
+	said["events"] = events
+	next, stop := iter.Pull2(of.Generate(ctx, prompt, endless))
+	next()
+	short := *endless
+	short.MaxTokens = 20
+	said["replaced"] = must(of.GenerateText(ctx, prompt, &short, func(string) bool {
+		stopped := make(chan bool)
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		<-stopped
+		return true
+	})).GeneratedTokens
 	behind, cancel := context.WithCancel(ctx)
 	said["behind"] = panicking(func() {
 		of.GenerateText(behind, prompt, endless, func(string) bool { panic("mine") })
@@ -176,6 +200,7 @@ func main() {
 		return true
 	}
 	said["forced"] = must(first(ctx, of, prompt, watched))
+	said["begun"] = told(of.Begin(ctx, prompt, watched))
 	watched.LogitsFn, watched.TopP = nil, 1.5
 	_, err = first(ctx, of, prompt, watched)
 	said["range"] = told(err)

@@ -53,9 +53,11 @@ said.answers = await Promise.all(contexts.map(async (context) => {
   return answer;
 }));
 const [context, other] = contexts;
-const events = [];
-await context.chatEvents(messages, ({ kind, text, finish }) => events.push(kind === "end" ? finish : text));
-said.at_once = events.join("");
+const parts = [];
+await context.chatEvents(messages, ({ kind, text, finish }) => {
+  parts.push(kind === "end" ? finish : text);
+});
+said.at_once = parts.join("");
 
 // What ends them: signals, leaving, other calls, freeing, callbacks.
 const canceler = new AbortController();
@@ -79,6 +81,19 @@ const event = busy.next();
 said.busy = await caught(() => context.chat(messages).next());
 said.event = (await event).value.text;
 await busy.return();
+let events = 0;
+for await (const _ of context.chat(messages, endless)) {
+  if (++events === 1) said.beside = await caught(() => context.begin(prompt));
+  if (events === 3) break;
+}
+said.events = events;
+const replaced = context.generate(prompt, endless);
+await replaced.next();
+let stopped;
+const stop = () => (stopped ??= replaced.return()) && true;
+const stats = await context.generateText(prompt, stop, { ...endless, maxTokens: 20 });
+said.replaced = stats.generatedTokens;
+await stopped;
 said.progress = await caught(() => first(context, prompt, { promptProgress: () => { throw new Error("mine"); } }));
 said.option = await caught(() => first(context, prompt, { topQ: 1 }));
 said.range = await caught(() => first(context, prompt, { topP: 1.5 }));
@@ -87,6 +102,7 @@ const only = (tokens, logits) => {
   logits[40 + tokens.length - prompt.length] = 0;
 };
 said.forced = (await first(context, prompt, { logitsFn: only })).token;
+said.begun = await caught(() => context.begin(prompt, { logitsFn: only }));
 said.usable = (await first(context, prompt)).token;
 said.descriptors = open() - descriptors;
 const endlessly = other.generate(prompt, endless);

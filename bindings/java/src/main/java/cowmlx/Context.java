@@ -4,7 +4,9 @@ import com.sun.jna.Memory;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.IntSupplier;
 
 /**
  * A context: one sequence of tokens and its cache. One call at a time runs on it. An interruption of
@@ -20,6 +22,8 @@ public final class Context extends ContextMethods {
 
   /** The follower of a call that has returned at once. */
   private final AtomicReference<Follower<?>> following = new AtomicReference<>();
+  /** The calls that wait on their threads, of which one may run. */
+  private final AtomicInteger waiting = new AtomicInteger();
 
   Context(int handle) {
     super(handle);
@@ -38,7 +42,7 @@ public final class Context extends ContextMethods {
     }
   }
 
-  /** Processes a prompt; the pieces are generated as they are asked for. */
+  /** Processes a prompt; the pieces are generated as they are asked for. It takes no logitsFn. */
   public Pieces generate(int[] tokens, GenerationParams params) {
     Given.given(tokens, "tokens");
     begin(tokens, params);
@@ -108,6 +112,29 @@ public final class Context extends ContextMethods {
   void follow(Follower<?> follower) {
     Follower<?> before = following.getAndSet(follower);
     if (before != null) Wakes.raise(before);
+  }
+
+  /** Makes a call that waits; if it has begun, it ends the follower of an earlier one. */
+  int begun(IntSupplier call) {
+    waiting.incrementAndGet();
+    int status;
+    try {
+      status = call.getAsInt();
+    } finally {
+      waiting.decrementAndGet();
+    }
+    Follower<?> before = following.get();
+    if (status >= 0) {
+      follow(null);
+    } else if (before != null) {
+      before.goOn();
+    }
+    return status;
+  }
+
+  /** Whether another call may run than that of the follower. */
+  boolean isWaiting() {
+    return waiting.get() > 0;
   }
 
   boolean isFollowedBy(Follower<?> follower) {

@@ -35,7 +35,7 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
   private final Take<T> take;
   private final Hear<T> hears;
   private final Listener listener = new Listener();
-  private Throwable problem; // of the host's function, which has ended the call
+  private volatile Throwable problem; // of the host's function, which has ended the call
   private int descriptor = -1;
 
   Follower(Context context, String operation, Take<T> take, Hear<T> hears) {
@@ -133,7 +133,13 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
     end();
   }
 
+  /** A call beside it was refused, which could have been the one that a cancel ends. */
+  void goOn() {
+    if (isCancelled() || problem != null) end();
+  }
+
   private void end() {
+    if (context.isWaiting()) return; // another call may run: see Context.begun()
     try {
       context.cancel();
     } catch (CowMlxException closed) {

@@ -111,6 +111,14 @@ public final class Listener implements AutoCloseable {
     return Pointer.createConstant(id);
   }
 
+  /** Refuses a function that the library would call after the call that it is given to. */
+  void refuseLogits() {
+    if (!functions.containsKey(Kind.LOGITS)) return;
+    throw new CowMlxException(Status.EUNSUPPORTED,
+        "logitsFn goes with generate(tokens, params, onText), generateAsync, chat and chatAsync",
+        "conflict", Map.of("argument", "logitsFn"));
+  }
+
   /** Throws the exception of a callback, or of the call if it failed. */
   void check(int status) {
     if (thrown != null) throw Listener.<RuntimeException>unchanged(thrown);
@@ -130,6 +138,7 @@ public final class Listener implements AutoCloseable {
 
   private static <T> byte answer(Pointer user, Kind kind, Class<T> type, Function<T, Boolean> ask) {
     Listener listener = LISTENERS.get(Pointer.nativeValue(user));
+    if (listener == null) return 0; // its call has ended
     try {
       boolean more = ask.apply(type.cast(listener.functions.get(kind)));
       return (byte) (more && !Thread.currentThread().isInterrupted() ? 1 : 0);
