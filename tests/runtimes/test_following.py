@@ -128,6 +128,7 @@ def test_java_follows_with_one_thread_for_all(java_said, told):
         "heard": MINE,
         "progress": MINE,
         "forced": 40,
+        "own": ["EINVAL", "out_of_range", "Model.context"],
         "begun_too": ["EUNSUPPORTED", "conflict", "Context.generate"],
         "closed": ["EHANDLE", "unknown_handle", "Context.generateAsync"],
     }

@@ -158,6 +158,11 @@ public final class Following {
         new GenerationParams().promptProgress((processed, total) -> {
           throw mine();
         }), null)));
+    said.put("own", failed(context.generateAsync(prompt,
+        new GenerationParams().promptProgress((processed, total) -> {
+          model.context(new ContextParams().maxTokens(-1));
+          return true;
+        }), null)));
     GenerationParams forced = new GenerationParams().logitsFn((tokens, logits) -> {
       for (int token = 0; token < logits.capacity(); token++) {
         logits.put(token, Float.NEGATIVE_INFINITY);

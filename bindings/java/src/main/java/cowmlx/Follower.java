@@ -115,7 +115,8 @@ final class Follower<T> extends CompletableFuture<Finish> implements Runnable {
     try {
       listener.check(status == Status.ETIMEDOUT.value ? 0 : status);
     } catch (CowMlxException failure) {
-      throw failure;
+      if (failure != listener.thrown()) throw failure;
+      problem = problem != null ? problem : failure;
     } catch (Throwable thrown) { // by the host's function for progress
       problem = problem != null ? problem : thrown;
     }

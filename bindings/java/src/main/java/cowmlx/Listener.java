@@ -125,6 +125,11 @@ public final class Listener implements AutoCloseable {
     CowMlxException.check(status);
   }
 
+  /** The exception of a callback, or null. */
+  Throwable thrown() {
+    return thrown;
+  }
+
   /** Throws also checked exceptions that no signature declares: other languages do. */
   @SuppressWarnings("unchecked")
   private static <T extends Throwable> T unchanged(Throwable problem) throws T {
