@@ -27,6 +27,15 @@ def test_the_process_ends_while_a_call_runs(node_folder, arguments, where, statu
     assert ("Error: thrown" in done.stderr) == (where == "exception")
 
 
+def test_contexts_that_no_one_closes_are_freed(node_folder, arguments):
+    """One after the other, on another thread; the error of a cancel is not another call's."""
+    host = node_folder / "collected.mjs"
+    host.write_text((ROOT / "tests/runtimes/hosts" / host.name).read_text())
+    done = run(["node", "--expose-gc", host, *arguments[:2]], cwd=node_folder, timeout=120)
+    said = "20\n0\nContext.cancel: the context is closed\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
 @pytest.mark.long
 def test_more_callbacks_wait_than_koffi_has_room_for(node_folder, arguments):
     host = node_folder / "crowd.mjs"

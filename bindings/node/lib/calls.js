@@ -211,6 +211,17 @@ export function isThere(name, object, listener) {
   return status !== STATUSES.ETIMEDOUT;
 }
 
+/**
+ * Cancel what runs on an object; never waits. A cancel leaves the message of its thread alone.
+ * @param {"context_cancel" | "program_cancel" | "training_cancel"} name
+ * @param {import("./handle.js").Handle} object
+ */
+export function cancelRunning(name, object) {
+  if (native()[name](object.handle) >= 0) return;
+  const { kind } = object;
+  throw new CowMlxError("EHANDLE", `the ${kind} is closed`, "unknown_handle", { kind });
+}
+
 // The cancel of the context, program or training of a call; it ignores a closed one.
 function canceling(name, given) {
   const subject = SUBJECTS.find((each) => name.startsWith(`${each}_`) && each in given);

@@ -1,7 +1,7 @@
 // Contexts: sequences of tokens with their caches.
 import koffi from "koffi";
 import { NDArray } from "./array.js";
-import { call, handleOf, wait } from "./calls.js";
+import { call, cancelRunning, handleOf, wait } from "./calls.js";
 import { STATUSES, STRUCTS } from "./generated/declarations.js";
 import { CowMlxError, checked, refuse } from "./errors.js";
 import { follow, leave } from "./follow.js";
@@ -197,7 +197,7 @@ export class Context extends Handle {
 
   /** End the call that runs on the context, which stays usable. */
   cancel() {
-    call("context_cancel", { context: this });
+    cancelRunning("context_cancel", this);
   }
 
   /** Open a copy of the context, with its tokens and cache. */

@@ -2,8 +2,13 @@
 import { call, wait } from "./calls.js";
 import { CowMlxError } from "./errors.js";
 
-// Objects that no one closes are freed when they are collected.
-const forgotten = new FinalizationRegistry(free);
+// Objects that no one closes are freed when they are collected: arrays at once, since that never
+// waits, and others on another thread, one after the other.
+let freeing = Promise.resolve();
+const forgotten = new FinalizationRegistry(([kind, handle]) => {
+  if (kind === "array") free([kind, handle]);
+  else freeing = freeing.then(() => freeLater(kind, handle));
+});
 
 /** Free an object by its handle, on another thread. */
 export async function freeLater(kind, handle) {

@@ -1,6 +1,6 @@
 // Programs: computations on arrays, checked once and run many times.
 import { NDArray } from "./array.js";
-import { call, wait } from "./calls.js";
+import { call, cancelRunning, wait } from "./calls.js";
 import { Handle } from "./handle.js";
 import { jsonOf } from "./memory.js";
 import { CowMlxError, checked } from "./errors.js";
@@ -142,7 +142,7 @@ export class Program extends Handle {
 
   /** End the runs that have begun or wait. */
   cancel() {
-    call("program_cancel", { program: this });
+    cancelRunning("program_cancel", this);
   }
 }
 

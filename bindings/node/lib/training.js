@@ -1,6 +1,6 @@
 // Trainings of programs and language models.
 import { NDArray } from "./array.js";
-import { call, wait } from "./calls.js";
+import { call, cancelRunning, wait } from "./calls.js";
 import { checked, refuse } from "./errors.js";
 import { Handle } from "./handle.js";
 import { Adapter } from "./model.js";
@@ -128,7 +128,7 @@ export class Training extends Handle {
 
   /** End the call that runs. */
   cancel() {
-    call("training_cancel", { training: this });
+    cancelRunning("training_cancel", this);
   }
 }
 
