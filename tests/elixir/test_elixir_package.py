@@ -30,6 +30,21 @@ def test_the_package_passes_its_tests(elixir):
     assert "warning:" not in output, output[:6000]
 
 
+def test_a_load_that_no_thread_waits_for_is_logged(elixir):
+    """A scheduler of the node takes its result, and the message with it."""
+    script = """
+    CowMLX.Runtime.start!(device: "cpu", log: self())
+    CowMLX.Model.load!(System.fetch_env!("COWMLX_TEST_MODEL"))
+    receive do
+      {:cow_mlx_log, _, "model loaded: " <> _} -> IO.puts("logged")
+    after
+      60_000 -> IO.puts("not logged")
+    end
+    """
+    output = mix(elixir, "run", "--no-start", "-e", script, env={"MIX_ENV": "test"})
+    assert output.splitlines()[-1:] == ["logged"], output
+
+
 @pytest.mark.long
 def test_the_package_bears_load(elixir):
     """Thousands of processes, and what kills them."""

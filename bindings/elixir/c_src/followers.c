@@ -349,6 +349,7 @@ ERL_NIF_TERM cow_nif_take(ErlNifEnv* env, int count, const ERL_NIF_TERM given[])
   ERL_NIF_TERM taken[2 * MOST_AT_ONCE];
   unsigned filled = 0;
   cow_mlx_status status = COW_MLX_OK;
+  cow_report_as(env);
   for (int i = 0; i < MOST_AT_ONCE && status == COW_MLX_OK; i++) {
     int64_t handle = atomic_load(&object->handle);
     cow_mlx_status ready = poll(object, handle);
@@ -356,6 +357,7 @@ ERL_NIF_TERM cow_nif_take(ErlNifEnv* env, int count, const ERL_NIF_TERM given[])
     if (ready == COW_MLX_ETIMEDOUT) break;
     taken[filled++] = take(env, handle, &status);
   }
+  cow_report_as(NULL);
   if (filled) return enif_make_list_from_array(env, taken, filled);
   return wait(env, follower, given[1]);
 }

@@ -12,6 +12,9 @@ extern const size_t cow_hand_count;
 ERL_NIF_TERM cow_make_runtime_start(cow_frame* frame);
 ERL_NIF_TERM cow_make_free(cow_frame* frame);
 
+/* Let log messages of the calls that follow be sent as the process of a NIF; NULL: no longer. */
+void cow_report_as(ErlNifEnv* env);
+
 /* arrays.c */
 ERL_NIF_TERM cow_make_array_create(cow_frame* frame);
 ERL_NIF_TERM cow_make_array_type(cow_frame* frame);

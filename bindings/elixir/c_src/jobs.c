@@ -139,7 +139,9 @@ ERL_NIF_TERM cow_nif_direct(ErlNifEnv* env, int count, const ERL_NIF_TERM given[
   if (!call) return problem;
   if (call->way != COW_DIRECT) return enif_make_badarg(env);
   cow_frame frame = {.env = env, .count = call->arity, .arguments = arguments};
+  cow_report_as(env);
   ERL_NIF_TERM result = call->make(&frame);
+  cow_report_as(NULL);
   cow_frame_close(&frame);
   return result;
 }

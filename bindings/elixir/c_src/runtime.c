@@ -7,15 +7,20 @@
 static ErlNifPid listener;
 static atomic_bool has_listener;
 
-/* Send {cow_mlx_log, Level, Message}. A scheduler reports nothing: it may not send without the
- * environment of its process, and the calls that it makes log nothing. */
+/* Of the NIF that runs on this thread, if it may report: a scheduler sends as its process. */
+static _Thread_local ErlNifEnv* caller;
+
+void cow_report_as(ErlNifEnv* env) { caller = env; }
+
+/* Send {cow_mlx_log, Level, Message}. */
 static void report(int32_t level, const char* message, void* user_data) {
   (void)user_data;
-  if (!atomic_load(&has_listener) || enif_thread_type() != ERL_NIF_THR_UNDEFINED) return;
+  bool is_scheduler = enif_thread_type() != ERL_NIF_THR_UNDEFINED;
+  if (!atomic_load(&has_listener) || (is_scheduler && !caller)) return;
   ErlNifEnv* env = enif_alloc_env();
   if (!env) return;
   ERL_NIF_TERM text = cow_bytes(env, message, strlen(message));
-  enif_send(NULL, &listener, env,
+  enif_send(is_scheduler ? caller : NULL, &listener, env,
             enif_make_tuple3(env, cow_atom(env, "cow_mlx_log"), enif_make_int(env, level), text));
   enif_free_env(env);
 }
