@@ -164,7 +164,11 @@ def body(call: Call) -> Iterable[str]:
     if any(role.kind in ("buffers_out", "handles_out") for role in call.outputs):
         yield "  if (frame->refused) return cow_refusal(frame);"
     yield from (f"  {line}" for line in call_lines(call, given))
-    yield from (f"  {line}" for line in result_lines(results))
+    if call.name.endswith("_cancel"):
+        noun = call.name.removesuffix("_cancel")
+        yield f'  return cow_canceled(frame->env, status, "{noun}");'
+    else:
+        yield from (f"  {line}" for line in result_lines(results))
     yield "}"
 
 

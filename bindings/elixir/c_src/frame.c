@@ -106,6 +106,20 @@ ERL_NIF_TERM cow_failure(ErlNifEnv* env, cow_mlx_status status) {
   return enif_make_tuple4(env, cow_atom(env, "error"), enif_make_int(env, status), message, json);
 }
 
+/* Of a cancel, which leaves the thread's message alone, also where it fails. */
+ERL_NIF_TERM cow_canceled(ErlNifEnv* env, cow_mlx_status status, const char* noun) {
+  if (status >= 0) return cow_atom(env, "ok");
+  char message[64], details[128];
+  int said = snprintf(message, sizeof message, "%s_cancel: the %s is closed", noun, noun);
+  int told = snprintf(details, sizeof details,
+                      "{\"operation\":\"%s_cancel\",\"reason\":\"unknown_handle\",\"details\":"
+                      "{\"kind\":\"%s\"}}",
+                      noun, noun);
+  return enif_make_tuple4(env, cow_atom(env, "error"), enif_make_int(env, COW_MLX_EHANDLE),
+                          cow_bytes(env, message, (size_t)said),
+                          cow_bytes(env, details, (size_t)told));
+}
+
 ERL_NIF_TERM cow_problem(ErlNifEnv* env, const char* reason, const char* message) {
   return enif_make_tuple3(env, cow_atom(env, "problem"), cow_atom(env, reason),
                           cow_bytes(env, message, strlen(message)));

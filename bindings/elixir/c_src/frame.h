@@ -99,6 +99,7 @@ ERL_NIF_TERM cow_array_terms(ErlNifEnv* env, const cow_mlx_array* handles, size_
 ERL_NIF_TERM cow_value_terms(ErlNifEnv* env, cow_values values);
 ERL_NIF_TERM cow_refusal(cow_frame* frame);
 ERL_NIF_TERM cow_failure(ErlNifEnv* env, cow_mlx_status status);
+ERL_NIF_TERM cow_canceled(ErlNifEnv* env, cow_mlx_status status, const char* noun);
 ERL_NIF_TERM cow_problem(ErlNifEnv* env, const char* reason, const char* message);
 
 /* ok, {ok, Result} or {done, Result}; result is 0 where there is none. */

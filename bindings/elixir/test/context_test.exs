@@ -149,5 +149,8 @@ defmodule CowMLX.ContextTest do
     assert :ok = Context.free(context)
     assert {:error, %Error{status: :ehandle}} = Context.tokens(context)
     assert {:error, %Error{status: :ehandle}} = Context.complete(context, [1, 2])
+    assert {:error, %Error{op: :context_cancel} = error} = Context.cancel(context)
+    assert {error.status, error.reason} == {:ehandle, :unknown_handle}
+    assert error.message == "context_cancel: the context is closed"
   end
 end

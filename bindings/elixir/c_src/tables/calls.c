@@ -341,7 +341,7 @@ static ERL_NIF_TERM make_context_cancel(cow_frame* frame) {
   cow_mlx_context context = (cow_mlx_context)cow_take_handle(frame, 0, COW_KIND_CONTEXT, false);
   if (frame->refused) return cow_refusal(frame);
   cow_mlx_status status = api.context_cancel(context);
-  return cow_result(frame->env, status, 0);
+  return cow_canceled(frame->env, status, "context");
 }
 
 static ERL_NIF_TERM make_context_logprobs(cow_frame* frame) {
@@ -647,7 +647,7 @@ static ERL_NIF_TERM make_program_cancel(cow_frame* frame) {
   cow_mlx_program program = (cow_mlx_program)cow_take_handle(frame, 0, COW_KIND_PROGRAM, false);
   if (frame->refused) return cow_refusal(frame);
   cow_mlx_status status = api.program_cancel(program);
-  return cow_result(frame->env, status, 0);
+  return cow_canceled(frame->env, status, "program");
 }
 
 static ERL_NIF_TERM make_program_info(cow_frame* frame) {
@@ -788,7 +788,7 @@ static ERL_NIF_TERM make_training_cancel(cow_frame* frame) {
   cow_mlx_training training = (cow_mlx_training)cow_take_handle(frame, 0, COW_KIND_TRAINING, false);
   if (frame->refused) return cow_refusal(frame);
   cow_mlx_status status = api.training_cancel(training);
-  return cow_result(frame->env, status, 0);
+  return cow_canceled(frame->env, status, "training");
 }
 
 const cow_call cow_generated_calls[] = {

@@ -10,6 +10,15 @@ func check(_ status: cow_mlx_status) throws(CowMLXError) {
   if status < 0 { throw CowMLXError.ofLastCall(status) }
 }
 
+/// Turns the status of a cancel into an error: cancels leave the thread's message alone.
+func checkCancel(
+  _ status: cow_mlx_status, _ operation: String, _ noun: String
+) throws(CowMLXError) {
+  if status < 0 {
+    throw .refused(Int(COW_MLX_EHANDLE), operation, "unknown_handle", "the \(noun) is closed")
+  }
+}
+
 /// Makes a call that waits, while this task is suspended.
 func blocking<R: Sendable>(
   on workers: Workers = .calls, _ call: @escaping @Sendable () throws(CowMLXError) -> R

@@ -74,7 +74,9 @@ public final class Program: Sendable {
   public func close() async { await handle.close() }
 
   /// Cancels the running and waiting runs, submitted ones too. Never waits.
-  public func cancel() throws(CowMLXError) { try check(api.program_cancel(handle.raw)) }
+  public func cancel() throws(CowMLXError) {
+    try checkCancel(api.program_cancel(handle.raw), "Program.cancel", "program")
+  }
 
   /// Describes the program, as a JSON object: inputs, parameters, outputs, nodes and functions with types and shapes.
   ///

@@ -59,7 +59,9 @@ public final class Training: Sendable {
   public func close() async { await handle.close() }
 
   /// Cancels the running call, which keeps the state after its last step. Never waits.
-  public func cancel() throws(CowMLXError) { try check(api.training_cancel(handle.raw)) }
+  public func cancel() throws(CowMLXError) {
+    try checkCancel(api.training_cancel(handle.raw), "Training.cancel", "training")
+  }
 
   /// Makes a step on a batch: the program's inputs without its parameters, with rows as the first axis; for a language
   /// model its tokens and targets.
