@@ -10,6 +10,7 @@ from functools import lru_cache
 from math import isqrt
 
 from cowmlx.text.cuts import pattern_of, state_of
+from cowmlx.text.patterns.characters import Unreadable
 from cowmlx.text.patterns.pattern import Pattern
 from cowmlx.text.tokenizer_bounds import leaves
 
@@ -104,4 +105,7 @@ def _retrying(state: dict[str, Any]) -> object:
     pattern = pattern_of(state["pattern"])
     if pattern is None:
         return _UNREADABLE
-    return pattern if pattern.retries else None
+    try:
+        return pattern if pattern.retries else None
+    except Unreadable:
+        return _UNREADABLE

@@ -224,6 +224,7 @@ def _pattern(where: str, pattern: dict[str, str]) -> int:
     shown = source if len(source) <= 80 else f"{source[:80]}..."
     try:
         parsed = Pattern(source)
+        slow = parsed.slow
     except Unreadable as exc:
         raise _Exceeded(f"the pattern {shown} of {where} is not supported: {exc}") from None
     if parsed.explosive:
@@ -231,7 +232,7 @@ def _pattern(where: str, pattern: dict[str, str]) -> int:
             f"the pattern {shown} of {where} may take exponential time: a repetition in it can "
             "go several ways through the same text"
         )
-    if parsed.slow:
+    if slow:
         raise _Exceeded(
             f"the pattern {shown} of {where} may take cubic time: repetitions in it share the "
             "same text"

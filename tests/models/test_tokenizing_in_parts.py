@@ -16,7 +16,9 @@ from support import tokenizers as kinds
 
 from cowmlx.errors import InvalidArgument
 from cowmlx.steps import finished
+from cowmlx.text import cuts
 from cowmlx.text import tokenizer as module
+from cowmlx.text.patterns import graph
 from cowmlx.text.patterns.characters import Unreadable, Unsure
 from cowmlx.text.patterns.pattern import Pattern
 from cowmlx.text.tokenizer import Tokenizer
@@ -242,6 +244,49 @@ def test_patterns_that_go_back_over_much_are_told(pattern, slow, retries):
 def test_what_cannot_be_read_is_told(pattern):
     with pytest.raises(Unreadable):
         Pattern(pattern)
+
+
+LETTERS = "".join(map(chr, range(0x4E00, 0x4E00 + 1200)))
+STEPS = {
+    "counts in counts": "((((((){30}){30}){30}){30}){30})",
+    "many ways": f"(?:{'|'.join(LETTERS)})*x",
+    "much left out": "a?" * 4000,
+    "loops of all": "(" * 60 + "a?" * 3000 + ")*" * 60,
+    "large classes": f"(?:[{LETTERS}]x?)*y" * 5,
+    "many repetitions": "a+" * 3000 + "b",
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_pattern_that_takes_long_to_check_is_not_read(name):
+    with pytest.raises(Unreadable, match="steps"):
+        assert Pattern(STEPS[name]).slow
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(odd.GPT_4, odd.GPT_4O, odd.POSSESSIVE, cuts._BYTE_LEVEL),
+        rf"\s?[A-Za-z{'ƺ-ƼǄ-ʓʕ-ʯͰ-ͳ' * 15}]+",  # as long as DeepSeek's
+    ],
+)
+def test_patterns_of_well_known_tokenizers_are_far_below_the_bound(monkeypatch, pattern):
+    monkeypatch.setattr(graph, "_MAX_STEPS", graph._MAX_STEPS // 20)
+    assert not Pattern(pattern).slow
+
+
+@pytest.mark.parametrize(("source", "literal"), [("a" * 1500, False), ("b" * 4000, True)])
+def test_whether_a_long_pattern_matches_is_unsure(source, literal):
+    with pytest.raises(Unsure):
+        Pattern(source, literal=literal).takes(source[0])
+
+
+def test_a_long_text_has_no_sure_cut_where_the_pattern_is_long(monkeypatch):
+    monkeypatch.setattr(module, "PART", 100)
+    monkeypatch.setattr(module, "MAX_PIECE", 1000)
+    own = split_by("a" * 1500)
+    with pytest.raises(InvalidArgument, match="no cut"):
+        own.encode("ab" * 1000, add_special=False, parse_special=False)
 
 
 def split_by(pattern: str, **changes: object) -> Tokenizer:

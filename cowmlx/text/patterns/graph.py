@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 UNBOUNDED = 1 << 30
 _MAX_PARTS = 4096
+# What is done for one pattern: links, and questions whether a class has a character. Those of
+# well-known tokenizers take 3,000 to 65,000.
+_MAX_STEPS = 1 << 21
+PART = 128  # steps for reading one
 
 
 class Atom(NamedTuple):
@@ -21,10 +25,12 @@ class Atom(NamedTuple):
 
     Attributes:
         has: whether a character may; raises Unsure.
+        size: how many classes are asked for that, at most.
         wild: whether it looks at its surroundings in a way that is not followed up.
     """
 
     has: Has
+    size: int
     wild: bool
 
 
@@ -42,6 +48,7 @@ class Node:
         failing: those of the repetitions behind which the match may fail, which costs going back.
         explodes: whether a text may go exponentially many ways through it, if all of them fail.
         least: characters that every match has.
+        depth: how many nodes in each other are asked for ``alone`` and ``skips``, at most.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class Node:
         self.void = void
         self.skips: Has = always if void else never
         self.varied = False
+        self.depth = 0
         self.explodes = False
         self.loops: list[list[int]] = []
         self.failing: list[list[int]] = []
@@ -84,22 +92,35 @@ class Graph:
     """
 
     def __init__(self, named: str) -> None:
-        self.named = named
+        self._samples = list(dict.fromkeys([*SAMPLES, *named]))
+        self._taken: dict[int, int] = {}
+        self._steps = 0
         self.atoms: list[Atom] = []
         self.follow: list[list[int]] = []
         self.opaque = False
         self.explosive = False
 
-    def add(self, has: Has, *, wild: bool = False) -> int:
+    def spend(self, steps: int = 1) -> None:
+        """Count steps.
+
+        Raises:
+            Unreadable: there are too many.
+        """
+        self._steps += steps
+        if self._steps > _MAX_STEPS:
+            raise Unreadable(f"reading it takes more than {_MAX_STEPS} steps")
+
+    def add(self, has: Has, size: int, *, wild: bool = False) -> int:
         """Make an atom and return its number."""
         if len(self.atoms) >= _MAX_PARTS:
             raise Unreadable(f"it has more than {_MAX_PARTS} parts")
-        self.atoms.append(Atom(has, wild))
+        self.atoms.append(Atom(has, size, wild))
         self.follow.append([])
         return len(self.atoms) - 1
 
-    def link(self, before: Iterable[int], after: list[int]) -> None:
+    def link(self, before: list[int], after: list[int]) -> None:
         """Let atoms follow others."""
+        self.spend(len(before) * len(after))
         for at in before:
             self.follow[at].extend(after)
 
@@ -109,16 +130,25 @@ class Graph:
 
     def overlapping(self, atoms: list[int]) -> bool:
         """Whether two of these atoms may take the same character."""
-        taken: set[str] = set()
+        taken = 0
         for at in atoms:
-            if self.atoms[at].wild:
-                continue
-            own = {sample for sample in SAMPLES if _may(self.atoms[at].has, sample)}
-            own |= {sample for sample in self.named if _may(self.atoms[at].has, sample)}
+            self.spend()
+            own = self._of(at)
             if own & taken:
                 return True
             taken |= own
         return False
+
+    def _of(self, at: int) -> int:
+        """Return a bit for each sample, set if it may stand at an atom that is followed up."""
+        atom = self.atoms[at]
+        if atom.wild:
+            return 0
+        if at not in self._taken:
+            self.spend(len(self._samples) * atom.size)
+            bits = "".join("01"[_may(atom.has, sample)] for sample in self._samples)
+            self._taken[at] = int(bits, 2)
+        return self._taken[at]
 
     # ------------------------------------------------------------- Making nodes
 
@@ -133,6 +163,7 @@ class Graph:
             least=min(node.least for node in nodes),
         )
         node.skips = lambda c: any(node.skips(c) for node in nodes)
+        node.depth = 1 + max(other.depth for other in nodes)
         node.explodes = any(other.explodes for other in nodes)
         node.loops = max((other.loops for other in nodes), key=len)
         node.failing = max((other.failing for other in nodes), key=len)
@@ -154,10 +185,13 @@ class Graph:
             void=left.void and right.void,
             least=left.least + right.least,
         )
+        self.spend(len(node.first) + len(node.last))
         node.skips = lambda c: left.skips(c) and right.skips(c)
+        node.depth = 1 + max(left.depth, right.depth)
         node.explodes = left.explodes or right.explodes
         if left.explodes and not right.void:
             self.explosive = True
+        self.spend(2 * (len(left.loops) + len(right.loops)))
         node.loops = left.loops + right.loops
         node.failing = (left.failing if right.void else left.loops) + right.failing
         node.varied = left.varied or right.varied
@@ -182,6 +216,7 @@ class Graph:
         )
         looped.skips = always if least == 0 else node.skips
         looped.varied = node.varied or least != most
+        looped.depth = node.depth
         if most == UNBOUNDED:
             self.link(node.last, node.first)
             looped.explodes = node.nullable or self.ambiguous(own) or self.overlapping(node.first)
@@ -194,6 +229,7 @@ class Graph:
     def make_possessive(self, node: Node) -> None:
         """What may be left out is left out only where it does not match."""
         node.explodes, node.loops = False, []
+        node.depth += 1
         skips, first = node.skips, [self.atoms[at] for at in node.first]
         node.skips = lambda c: skips(c) and not any(atom.wild or atom.has(c) for atom in first)
 

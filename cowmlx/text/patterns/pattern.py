@@ -5,19 +5,9 @@ from __future__ import annotations
 from functools import partial
 from itertools import combinations
 
-from cowmlx.text.patterns.characters import (
-    SHORTHANDS,
-    Unreadable,
-    Unsure,
-    all_of,
-    any_of,
-    between,
-    equal,
-    named,
-    never,
-    none_of,
-)
-from cowmlx.text.patterns.graph import UNBOUNDED, Atom, Graph, Node, empty
+from cowmlx.text.patterns.characters import Unreadable, Unsure, equal, never
+from cowmlx.text.patterns.graph import PART, UNBOUNDED, Atom, Graph, Node, empty
+from cowmlx.text.patterns.reader import MAX_DEPTH, Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,145 +15,9 @@ if TYPE_CHECKING:
 
     Has = Callable[[str], bool]
 
-MAX_DEPTH = 64
-
-
-class Reader:
-    """Reads on from a place in a pattern.
-
-    Args:
-        source: of the pattern.
-    """
-
-    def __init__(self, source: str) -> None:
-        self._text = source
-        self._at = 0
-        self._depth = 0
-        self._fold = False
-
-    # ------------------------------------------------------------- Classes
-
-    def _escape(self) -> Has:
-        character = self._next()
-        lower = character.lower()
-        if lower in SHORTHANDS:
-            shorthand = SHORTHANDS[lower]
-            return none_of(shorthand) if character.isupper() else shorthand
-        if lower == "p":
-            return self._property(negated=character == "P")
-        return equal(self._code(character), fold=self._fold)
-
-    def _code(self, character: str) -> str:
-        simple = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
-        if character in simple:
-            return simple[character]
-        digits = ""
-        if character == "x" and self._take("{"):
-            end = self._text.find("}", self._at)
-            digits = self._text[self._at : end] if end >= 0 else ""
-            self._at = end + 1
-        elif character in "xu":
-            width = 2 if character == "x" else 4
-            digits = self._text[self._at : self._at + width]
-            self._at += len(digits)
-        elif character.isalnum():
-            raise Unreadable(f"\\{character} is not supported")
-        else:
-            return character
-        try:
-            return chr(int(digits, 16))
-        except (ValueError, OverflowError):
-            raise Unreadable(f"\\{character}{digits} is no character") from None
-
-    def _property(self, *, negated: bool) -> Has:
-        if not self._take("{"):
-            raise Unreadable("\\p without braces")
-        end = self._text.find("}", self._at)
-        if end < 0:
-            raise Unreadable("\\p{ is not closed")
-        name = self._text[self._at : end]
-        self._at = end + 1
-        if name.startswith("^"):
-            negated, name = not negated, name[1:]
-        has = named(name)
-        return none_of(has) if negated else has
-
-    def _class(self) -> Has:
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            raise Unreadable(f"its classes are nested more than {MAX_DEPTH} deep")
-        negated = self._take("^")
-        both: list[Has] = []
-        members: list[Has] = []
-        if self._text[self._at : self._at + 1] == "]":
-            self._at += 1
-            members.append(equal("]", fold=False))
-        while not self._take("]"):
-            if self._take("&&"):
-                both.append(any_of(members))
-                members = []
-            elif self._take("[:"):
-                members.append(self._posix())
-            elif self._take("["):
-                members.append(self._class())
-            else:
-                members.append(self._member())
-        self._depth -= 1
-        has = all_of([*both, any_of(members)])
-        return none_of(has) if negated else has
-
-    def _posix(self) -> Has:
-        negated = self._take("^")
-        end = self._text.find(":]", self._at)
-        name = self._text[self._at : end] if end >= 0 else ""
-        self._at = end + 2
-        if end < 0:
-            raise Unreadable("[: is not closed")
-        has = named(name)
-        return none_of(has) if negated else has
-
-    def _member(self) -> Has:
-        begin = self._at
-        character = self._next()
-        low = character
-        if character == "\\":
-            kind = self._text[self._at : self._at + 1]
-            if kind.lower() in (*SHORTHANDS, "p"):
-                return self._escape()
-            if kind == "b":
-                self._at += 1
-                low = "\b"
-            elif kind == "R":
-                raise Unreadable("\\R in a class")
-            else:
-                low = self._code(self._next())
-        if self._text[self._at : self._at + 1] != "-" or self._text[self._at + 1] in "][":
-            return equal(low, fold=self._fold)
-        self._at += 1
-        high = self._next()
-        if high == "\\":
-            if self._text[self._at : self._at + 1].lower() in (*SHORTHANDS, "p"):
-                raise Unreadable(f"a range at {begin} ends with a class")
-            high = self._code(self._next())
-        return between(low, high, fold=self._fold)
-
-    # ----------------------------------------------------------------- Text
-
-    def _take(self, sign: str) -> bool:
-        if self._text.startswith(sign, self._at):
-            self._at += len(sign)
-            return True
-        return False
-
-    def _next(self) -> str:
-        if self._at >= len(self._text):
-            raise Unreadable("it ends too early")
-        self._at += 1
-        return self._text[self._at - 1]
-
-
 MAX_PATTERN = 8192  # characters
 _MAX_COPIES = 64  # of a part that is repeated a counted number of times
+_MAX_ASKED = 128  # nodes in each other that are asked, by recursion, what they match
 
 
 class Parser(Reader):
@@ -285,11 +139,14 @@ class Parser(Reader):
     # --------------------------------------------------------------- Parts
 
     def _part(self) -> Node:
+        self._graph.spend(PART)
+        begin = self._at
         character = self._next()
         if character == "(":
             return self._group()
         if character == "[":
-            return self._atom(self._class())
+            has = self._class()
+            return self._atom(has, self._at - begin)
         if character == "\\":
             return self._escaped()
         if character == ".":
@@ -300,13 +157,13 @@ class Parser(Reader):
             raise Unreadable(f"nothing stands in front of {character}")
         return self._atom(equal(character, fold=self._fold))
 
-    def _atom(self, has: Has) -> Node:
-        at = self._graph.add(has)
+    def _atom(self, has: Has, size: int = 1) -> Node:
+        at = self._graph.add(has, size)
         return Node([at], [at], has)
 
     def _assertion(self) -> Node:
         """Something that looks at what stands around it."""
-        at = self._graph.add(never, wild=True)
+        at = self._graph.add(never, 1, wild=True)
         node = empty(void=False)
         node.first = [at]
         return node
@@ -389,12 +246,14 @@ _TAKING_ALL = (
 class Pattern:
     """A regular expression, or a plain text, that a component looks for.
 
+    What it takes to answer is bounded, so its properties raise Unreadable as well.
+
     Args:
         source: of the expression.
         literal: whether it is a plain text.
 
     Raises:
-        Unreadable: its syntax is not followed here.
+        Unreadable: its syntax is not followed here, or it would take too long.
     """
 
     def __init__(self, source: str, *, literal: bool = False) -> None:
@@ -439,6 +298,8 @@ class Pattern:
         Raises:
             Unsure: that is not known.
         """
+        if self._root.depth > _MAX_ASKED:
+            raise Unsure
         return not self._root.nullable and self._root.alone(character)
 
     @property
