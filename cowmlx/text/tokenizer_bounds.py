@@ -139,7 +139,7 @@ def _check(state: dict[str, Any]) -> int:
 
 def _grown(name: str, component: Any, measure: Any, most: int, growth: int) -> int:
     """Multiply by what every component of a tree may make of a byte."""
-    parts = list(leaves(name, component))
+    parts = list(leaves(name, component, name))
     _require(len(parts), MAX_COMPONENTS, f"{name} has {len(parts)} components")
     for where, part in parts:
         growth *= measure(where, part)
@@ -150,21 +150,73 @@ def _grown(name: str, component: Any, measure: Any, most: int, growth: int) -> i
     return growth
 
 
-def leaves(name: str, component: Any, depth: int = 0) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yield the components that a component is a sequence of, in order, each with its place."""
+def leaves(
+    name: str, component: Any, kind: str | None = None, depth: int = 0
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yield the components that a component is a sequence of, in order, each with its place.
+
+    Args:
+        name: the component's place.
+        component: its value.
+        kind: what it must be, such as "decoder"; None for what the library itself has written.
+        depth: how many sequences it is in.
+    """
     if component is None:
         return
     if depth > MAX_DEPTH:
         raise _Exceeded(f"{name} is nested more than {MAX_DEPTH} deep")
-    inner = [value for key, value in component.items() if key in _SEQUENCES]
-    if not inner:
+    if kind is not None:
+        _typed(name, component, kind)
+    if component.get("type") != "Sequence":
         yield name, component
-    for parts in inner:
-        for number, part in enumerate(parts):
-            yield from leaves(f"{name}[{number}]", part, depth + 1)
+        return
+    for key in _SEQUENCES:
+        for number, part in enumerate(component.get(key, ())):
+            yield from leaves(f"{name}[{number}]", part, kind, depth + 1)
 
 
+def _typed(where: str, component: dict[str, Any], kind: str) -> None:
+    """Require a type of a kind, and no member by which the library would take another one.
+
+    Where it has no type that the library knows, it is what its members make of it.
+    """
+    own = component.get("type")
+    if own not in _TYPES[kind]:
+        raise ValueError(f"{where} has the type {own!r}; types of a {kind}: {_TYPES[kind]}")
+    for key in component:
+        owners = _OWNERS.get(key, _TYPES[kind])
+        if own not in owners:
+            raise ValueError(f"{where} ({own}) has {key!r}, which only {owners} may have")
+
+
+_TYPES = {
+    "normalizer": (
+        *("BertNormalizer", "ByteLevel", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt"),
+        *("Precompiled", "Prepend", "Replace", "Sequence", "Strip", "StripAccents"),
+    ),
+    "pre_tokenizer": (
+        *("BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Digits", "FixedLength"),
+        *("Metaspace", "Punctuation", "Sequence", "Split", "UnicodeScripts", "Whitespace"),
+        "WhitespaceSplit",
+    ),
+    "decoder": (
+        *("BPEDecoder", "ByteFallback", "ByteLevel", "CTC", "Fuse", "Metaspace", "Replace"),
+        *("Sequence", "Strip", "WordPiece"),
+    ),
+    "post_processor": (
+        *("BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"),
+    ),
+    "model": ("BPE", "Unigram", "WordLevel", "WordPiece"),
+}
 _SEQUENCES = ("normalizers", "pretokenizers", "decoders", "processors")
+# The types that have a member.
+_OWNERS = {
+    **dict.fromkeys(_SEQUENCES, ("Sequence",)),
+    "pattern": ("Replace", "Split"),
+    "content": ("Replace", "Strip"),
+    "prepend": ("Prepend",),
+    **dict.fromkeys(("single", "special_tokens"), ("TemplateProcessing",)),
+}
 
 # What one byte may become; of the normal forms see Unicode's annex 15.
 _NORMALIZERS = {"NFC": 3, "NFD": 3, "NFKC": 11, "NFKD": 11, "Lowercase": 2, "ByteLevel": 2}
@@ -188,7 +240,7 @@ def _pre_tokenizer(where: str, part: dict[str, Any]) -> int:
     kind = part.get("type")
     if kind == "Split":
         _pattern(where, part["pattern"])
-    if kind == "FixedLength" and part["length"] == 0:
+    if kind == "FixedLength" and part.get("length") == 0:
         raise _Exceeded(f"{where} (FixedLength) has length 0; it must be 1 at least")
     if kind == "ByteLevel":
         return 4 if part.get("add_prefix_space", True) else 2
@@ -286,7 +338,7 @@ def _size(text: str) -> int:
 def _around(name: str, component: Any) -> None:
     """Bound what post-processors put around a text."""
     copies, tokens = 1, 0
-    parts = list(leaves(name, component))
+    parts = list(leaves(name, component, name))
     _require(len(parts), MAX_COMPONENTS, f"{name} has {len(parts)} components")
     for where, part in parts:
         if part.get("type") != "TemplateProcessing":
@@ -318,6 +370,8 @@ def _around(name: str, component: Any) -> None:
 
 
 def _model(model: dict[str, Any]) -> None:
+    if model.get("type") is not None:  # old files have none; all types' members are bounded
+        _typed("model", model, "model")
     vocabulary = model.get("vocab") or {}
     entries = vocabulary if isinstance(vocabulary, dict) else (entry[0] for entry in vocabulary)
     longest = max(map(len, entries), default=0)

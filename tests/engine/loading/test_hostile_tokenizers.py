@@ -98,6 +98,51 @@ REFUSED = {
         {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
         ["pre_tokenizer", "FixedLength", "length 0"],
     ),
+    "no type": (
+        {"normalizer": {"pattern": {"String": "a"}, "content": "a" * 100_000}},
+        ["normalizer", "type None"],
+    ),
+    "no type in a sequence": (
+        {"normalizer": odd.in_turn({"type": "NFC"}, {"prepend": "x" * 100_000})},
+        ["normalizer[1]", "type None"],
+    ),
+    "unknown type": (
+        {"decoder": {"type": "Foo", "pattern": {"Regex": "(e|e)*x"}, "content": ""}},
+        ["decoder", "Foo"],
+    ),
+    "sequence without a type": (
+        {"normalizer": {"normalizers": [odd.replace("a", "b")]}},
+        ["normalizer", "type None"],
+    ),
+    "type of another kind": (
+        {"post_processor": {**template([BEGIN] * 2000), "type": "NFC"}},
+        ["post_processor", "NFC"],
+    ),
+    "another type's members": (
+        {"normalizer": {**odd.replace_regex("(?:a|a)*b", ""), "type": "BertNormalizer"}},
+        ["normalizer", "BertNormalizer", "'pattern'"],
+    ),
+    "another processor's members": (
+        {"post_processor": {**template([BEGIN] * 2000), "type": "BertProcessing"}},
+        ["post_processor", "BertProcessing", "'single'"],
+    ),
+    "no sequence": (
+        {"normalizer": {**THOUSANDFOLD, "normalizers": []}},
+        ["normalizer", "Replace", "'normalizers'"],
+    ),
+    "no sequence of splits": (
+        {"pre_tokenizer": {**odd.split({"Regex": "(a+)+$"}), "pretokenizers": []}},
+        ["pre_tokenizer", "Split", "'pretokenizers'"],
+    ),
+    "chunks of nothing and no sequence": (
+        {"pre_tokenizer": {"type": "FixedLength", "length": 0, "pretokenizers": []}},
+        ["pre_tokenizer", "FixedLength", "'pretokenizers'"],
+    ),
+    "unknown model": ({"model": {"type": "Foo"}}, ["model", "Foo"]),
+    "counts in counts": (
+        {"pre_tokenizer": odd.split({"Regex": "((((((){30}){30}){30}){30}){30})"})},
+        ["pre_tokenizer", "steps"],
+    ),
     "exponential": (
         {"pre_tokenizer": odd.split({"Regex": "(a+)+$"})},
         ["pre_tokenizer", "(a+)+$", "exponential"],
@@ -226,6 +271,7 @@ LOADED = {
         }
     },
     "thousandfold": {"normalizer": THOUSANDFOLD},
+    "default length": {"pre_tokenizer": {"type": "FixedLength"}},
     "quadratic": {"pre_tokenizer": odd.split({"Regex": r"\s+$"})},
     "empty matches": {"pre_tokenizer": odd.split({"Regex": "b*"})},
 }
@@ -305,6 +351,11 @@ def test_settings_of_batches_do_nothing(answers, name):
     short, *long = answers[name]
     assert 3 < short < 20
     assert long[0][0] == EINVAL
+
+
+def test_what_the_library_has_a_default_for_may_be_left_out(answers):
+    short, *_ = answers["default length"]
+    assert short > 3
 
 
 @pytest.mark.parametrize("name", ["thousandfold", "quadratic", "empty matches"])
