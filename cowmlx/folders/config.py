@@ -132,8 +132,17 @@ def read_text(path: str) -> str:
     Raises:
         NotFound, InputOutput, BadFormat: missing, unreadable, or no UTF-8.
     """
+    return text_of(read_bytes(path), path)
+
+
+def text_of(data: bytes, path: str) -> str:
+    """Return the text of a UTF-8 file's bytes.
+
+    Raises:
+        BadFormat: they are no UTF-8.
+    """
     try:
-        return io.TextIOWrapper(io.BytesIO(read_bytes(path)), "utf-8").read()
+        return io.TextIOWrapper(io.BytesIO(data), "utf-8").read()
     except UnicodeDecodeError as exc:
         raise BadFormat(
             f"{path} is not UTF-8 text: {exc.reason} at byte {exc.start}",

@@ -46,8 +46,7 @@ class File:
         self._data = config_files.read_bytes(path)
         if not self._data:
             raise BadFormat(f"{path} is empty", file=path)
-        self._size = len(self._data)
-        resources.require_memory(_TIMES_OF_PARTS * self._size, path)
+        resources.require_memory(_TIMES_OF_PARTS * len(self._data), path)
         self.digest = tokenizer_cache.digest(self._data)
 
     def load(self) -> tuple[int, Any]:
@@ -57,19 +56,29 @@ class File:
             The bytes that it may make of one (:func:`tokenizer_bounds.check`), and the tokenizer.
 
         Raises:
-            BadFormat: the file is malformed, or passes a bound.
+            BadFormat: the file is malformed, or passes a bound, or was changed meanwhile.
+            NotFound, InputOutput: it has gone meanwhile.
             OutOfMemory: there is no memory for it.
             Unsupported: the package tokenizers is not there.
         """
         parts = self._parts()
-        self._data = b""
+        if parts is not None:
+            self._data = b""
         if parts is not None:
             vocabulary = parts.vocabulary
             growth, state = tokenizer_bounds.check_text(parts.rest, self.path, vocabulary)
             backend = _of_parts(self.path, state, parts.merges)
             if backend is not None:
                 return growth, backend
-        return tokenizer_bounds.check(self.path), _by_library(self.path, self._size)
+            self._data = config_files.read_bytes(self.path)  # once more
+            if tokenizer_cache.digest(self._data) != self.digest:
+                raise BadFormat(f"{self.path} was changed while it was read", file=self.path)
+        data, self._data = self._data, b""
+        # What is checked is what the library gets.
+        text = config_files.text_of(data, self.path)
+        growth = tokenizer_bounds.check_text(text, self.path)[0]
+        del text
+        return growth, _by_library(self.path, data)
 
     def _parts(self) -> Parts | None:
         entry = tokenizer_cache.CACHE.entry(self.digest)
@@ -97,12 +106,12 @@ def _library(file: str) -> Any:
     return tokenizers
 
 
-def _by_library(file: str, size: int) -> Any:
+def _by_library(file: str, data: bytes) -> Any:
     tokenizers = _library(file)
     # The library ends the process where memory does.
-    resources.require_memory(_TIMES_OF_LIBRARY * size, file)
+    resources.require_memory(_TIMES_OF_LIBRARY * len(data), file)
     try:
-        return tokenizers.Tokenizer.from_file(file)
+        return tokenizers.Tokenizer.from_buffer(data)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as exc:

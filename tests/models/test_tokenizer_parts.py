@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from cowmlx import _bridge, json_text
 from cowmlx.errors import BadFormat
-from cowmlx.text import tokenizer_backend, tokenizer_parts
+from cowmlx.text import tokenizer_backend, tokenizer_bounds, tokenizer_cache, tokenizer_parts
 
 BPE = ("bpe", "spm")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -120,6 +120,44 @@ def test_bounds_hold_for_files_in_parts(tmp_path):
     state["model"]["vocab"][long] = len(state["model"]["vocab"])
     with pytest.raises(BadFormat, match="5000 characters"):
         tokenizer_backend.File(written(tmp_path, json.dumps(state))).load()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "spm"])
+def test_what_is_checked_is_what_the_library_reads(tmp_path, monkeypatch, kind):
+    """A file may be replaced between two looks at it."""
+    monkeypatch.setattr(tokenizer_backend, "_of_parts", lambda *_: None)
+    text = families.build(kind)[0]
+    own = tokenizer_backend.File(written(tmp_path, text))
+    others = [{"type": "Prepend", "prepend": "x" * size} for size in (10, 20)]
+    check = tokenizer_bounds.check_text
+
+    def checked(*args):
+        result = check(*args)
+        written(tmp_path, json.dumps({**json.loads(text), "normalizer": others.pop()}))
+        return result
+
+    monkeypatch.setattr(tokenizer_bounds, "check_text", checked)
+    growth, made = own.load()
+    monkeypatch.undo()
+    assert check(made.to_str(), "made")[0] == growth
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenizer_backend, "_of_parts", lambda *_: None)
+    monkeypatch.setattr(tokenizer_cache, "_SMALL", 0)
+    text = families.build("spm")[0]
+    own = tokenizer_backend.File(written(tmp_path, text))
+    written(tmp_path, text + " ")
+    with pytest.raises(BadFormat, match="changed while it was read"):
+        own.load()
+
+
+def test_models_of_old_files_have_no_type(tmp_path):
+    for kind in families.KINDS:
+        state = json.loads(families.build(kind)[0])
+        model = state["model"].pop("type")
+        _, made = tokenizer_backend.File(written(tmp_path, json.dumps(state))).load()
+        assert type(made.model).__name__ == model
 
 
 @pytest.mark.parametrize("opening, closing", ["[]", ("[[", "]]"), ('{"a":', "}"), ('[{"]":', "}]")])
