@@ -292,7 +292,7 @@ def test_rows_that_mlx_maps_are_those_of_each_alone():
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_rows_of_weights_over_the_same_images(groups):
-    """mlx gives other numbers with groups, if the weight alone has rows."""
+    """Mlx gives other numbers with groups, if the weight alone has rows."""
     steps = {"stride": [1], "padding": [(1, 1)], "kernel_dilation": [1], "input_dilation": [1]}
     x, weight = mx.random.normal((2, 9, 8)), mx.random.normal((3, 4, 3, 8 // groups))
     found = mx.vmap(

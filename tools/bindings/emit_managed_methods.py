@@ -271,7 +271,7 @@ class Method:
 
     @property
     def leaves_early(self) -> bool:
-        """Whether the generation that it begins goes on after it."""
+        """Whether the generation that it begins continues after it."""
         return self.begins and not any(role.kind == "callback" for role in self.call.roles)
 
 
