@@ -4,14 +4,14 @@
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <unistd.h>
 
 #include "host.h"
 
 enum { PATIENCE = 250 };
 
-static sem_t asked, answered;
+/* Pipes, whose bytes ask for the interpreter and say that it was there. */
+static int asked[2], answered[2];
 
 /* What the host needs of Python. */
 static void (*Py_InitializeEx)(int);
@@ -40,18 +40,27 @@ static void start_python(const char* library, const char* packages) {
   EXPECT(PyRun_SimpleString(source) == 0);
 }
 
+static void say(const int pipe[2]) { EXPECT(write(pipe[1], "", 1) == 1); }
+
+static void hear(const int pipe[2]) {
+  char byte;
+  EXPECT(read(pipe[0], &byte, 1) == 1);
+}
+
 static void* take_interpreter(void* unused) {
-  sem_wait(&asked);
+  hear(asked);
   PyGILState_Release(PyGILState_Ensure());
-  sem_post(&answered);
+  say(answered);
   return unused;
 }
 
 static bool ask_once(size_t processed, size_t total, void* data) {
   bool* is_asked = data;
   (void)processed, (void)total;
-  if (!*is_asked) sem_post(&asked);
-  while (!*is_asked && sem_wait(&answered) != 0) continue;
+  if (!*is_asked) {
+    say(asked);
+    hear(answered);
+  }
   *is_asked = true;
   return true;
 }
@@ -86,8 +95,7 @@ static void* generate_until_it_fails(void* data) {
 int main(int argc, char** argv) {
   EXPECT(argc == 4);
   alarm(PATIENCE); /* a freeze ends the host */
-  sem_init(&asked, 0, 0);
-  sem_init(&answered, 0, 0);
+  EXPECT(pipe(asked) == 0 && pipe(answered) == 0);
   start_python(argv[2], argv[3]);
   EXPECT_OK(cow_mlx_runtime_start(NULL));
   session s = open_session(argv[1]);
