@@ -80,7 +80,7 @@ class Mark:
     Args:
         layers: of the sequence.
         count: tokens that they hold.
-        more: tokens that may have to be dropped: it is of no use once the layers hold others.
+        more: tokens behind them that can be dropped; the mark is dropped when there are more.
     """
 
     __slots__ = ("_kept", "count", "more")

@@ -110,7 +110,7 @@ class PromptCache:
         self, model: Model, params: ContextParams, sequence: Sequence, held: Snapshot
     ) -> Generator[None, None, None]:
         if not model.is_read:
-            return  # to know its weights by their contents would wake it
+            return  # it is asleep, and to compute the hash of its weights would wake it
         key = yield from saving.key_of(model, params.kv)
         name = _name_of(key)
         cuts = can_trim_all(held.layers)

@@ -31,9 +31,7 @@ class _AtOnce(mlx_optimizers.Adam):
         self, gradients: dict[str, Any], parameters: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the parameters under :data:`_OWN` after a step, and update the state."""
-        number = int(self.step.item()) + 1
-        super().apply_gradients({}, {})  # the rate of learning, of the step before
-        self.state["step"] = mx.array(number, mx.uint64)  # computed already
+        super().apply_gradients({}, {})  # a new number of the step, and its rate of learning
         states = self.state[_OWN]
         after: dict[str, mx.array] = {}
         taken: list[_Taken] = []

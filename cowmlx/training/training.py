@@ -54,7 +54,7 @@ class Sums:
             self._add(loss * number, gradients, number)
         else:
             self._add(loss, gradients, None)
-        self._targets = number if self._count == 1 else self._targets + number
+        self._targets = self._targets + number
 
     def _add(
         self, loss: mx.array, gradients: Mapping[str, mx.array], weight: mx.array | None

@@ -31,11 +31,11 @@ typedef bool (*cow_take_fn)(const cow_offer* offer, void* into);
 cow_found cow_outlets_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
                            void* into, bool keep);
 
+/* Take the first item as cow_outlets_take() does, without waiting and without callbacks. */
+cow_found cow_outlets_look(cow_kind kind, int32_t handle, cow_take_fn take, void* into, bool keep);
+
 /* The log message of a call that has ended, or NULL; the caller frees it. */
 char* cow_outlets_take_log(int32_t handle, int32_t* level);
-
-/* The same without waiting, and without callbacks. */
-cow_found cow_outlets_look(cow_kind kind, int32_t handle, cow_take_fn take, void* into, bool keep);
 
 /* A descriptor that is readable while there is an item: -1 with errno if there can be none, -2 if
  * nothing comes here. */

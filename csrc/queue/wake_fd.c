@@ -75,7 +75,7 @@ static void show(cow_wake_fd* wake, bool ready) {
   wake->raised = ready;
 }
 
-/* What these call are cancellation points, and the owner's lock is held. */
+/* A thread that was cancelled in one of these calls would keep its owner's lock. */
 
 int cow_wake_fd_get(cow_wake_fd* wake) {
   int held = cow_hold_thread();

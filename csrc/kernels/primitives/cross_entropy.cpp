@@ -10,6 +10,9 @@ namespace {
 
 constexpr int64_t CHUNK = 1 << 13; /* numbers that one thread takes at a time: some µs */
 
+/* Whether mlx adds up numbers one after the other: it has no vectors here. */
+constexpr bool ADDS_IN_ORDER = mx::simd::max_size<float> == 1;
+
 /* A probability whose logarithm has all its digits. */
 constexpr float SURE = 1e-30F;
 
@@ -192,14 +195,14 @@ mx::array cross_entropy(const mx::array& logits, const mx::array& ids, bool exac
   shape.pop_back();
   if (logits.shape(-1) == 0 || ids.shape() != shape)
     refuse("ids have the shape of logits without the last axis, which has at least one class");
-  const Way way = exactly ? Way::Exact : Way::Fast;
+  const Way way = exactly && ADDS_IN_ORDER ? Way::Exact : Way::Fast;
   return CrossEntropy::make({logits, mx::contiguous(ids, false, stream)}, way, false, stream);
 }
 
 }  // namespace
 
 void bind_cross_entropy(nb::module_& module) {
-  module.attr("ADDS_IN_ORDER") = mx::simd::max_size<float> == 1;
+  module.attr("ADDS_IN_ORDER") = ADDS_IN_ORDER;
   module.def("cross_entropy", cross_entropy, "logits"_a, "ids"_a, "exactly"_a = false,
              R"(Minus the logarithm of the probability that softmax(logits) gives to classes.
 
