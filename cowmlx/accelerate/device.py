@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx.nn.layers.base import Module
 
-    from cowmlx.folders.weights import Sources
+    from cowmlx.accelerate.sources import Sources
 
 
 class Form(NamedTuple):

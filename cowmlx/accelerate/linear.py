@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mlx.nn.layers.base import Module
 
-    from cowmlx.folders.weights import Sources
+    from cowmlx.accelerate.sources import Sources
 
 _ARENA = 1 << 28  # bytes of matrices that share memory; the next ones have another arena
 

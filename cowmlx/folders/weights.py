@@ -87,33 +87,6 @@ def read(files: list[str]) -> dict[str, mx.array]:
     return weights
 
 
-class Sources:
-    """Where arrays of a folder lie that were read lazily, so that others may read them elsewise.
-
-    Args:
-        files: the shards.
-        arrays: theirs, as :func:`read` returns them.
-    """
-
-    def __init__(self, files: list[str], arrays: dict[str, mx.array]) -> None:
-        self._places: dict[int, tuple[mx.array, str, int]] = {}
-        for file in files:
-            if is_of_torch(file):
-                continue  # it is read at once
-            header, begin = safetensors.read_header(file)
-            for name, entry in header.items():
-                array = arrays.get(name)
-                if name != "__metadata__" and array is not None:
-                    # The arrays are kept, so that no other one gets their identity.
-                    place = begin + entry["data_offsets"][0]
-                    self._places[id(array)] = array, file, place
-
-    def of(self, array: mx.array) -> tuple[str, int] | None:
-        """Return the file and the byte where an array begins; None if it was made of others."""
-        place = self._places.get(id(array))
-        return None if place is None else place[1:]
-
-
 def start_readers(files: list[str]) -> None:
     """Let mlx start the threads that read large arrays, if some of these are.
 

@@ -222,8 +222,10 @@ def read_network(
     config_bounds.check_sizes(config, architecture)
     known = bool(architecture) and architectures.is_light(architecture)
     if known and quantization.is_light(config):
+        from cowmlx.accelerate.sources import Sources  # late: a start needs none of it
+
         arrays = weights.read(files)
-        sources = weights.Sources(files, arrays)
+        sources = Sources(files, arrays)
         net: Module = network.build(config, architecture, arrays, path)
         note_sources(net, sources)
         return net, config, light_route.ALIAS

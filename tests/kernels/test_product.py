@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.kernel_module import needed
 
+from cowmlx.accelerate.sources import Sources
+from cowmlx.folders import weights
 from cowmlx.quantized_formats import FORMATS
 
 MODULE = needed()
@@ -227,6 +229,18 @@ def test_a_matrix_of_a_file_is_packed_as_one_in_memory(tmp_path, rows, dtype):
     path.rename(tmp_path / "elsewhere")  # it stays open
     assert made.dtype == dtype
     assert mx.array_equal(made, MODULE.pack(matrix))
+
+
+def test_a_matrix_that_was_changed_in_place_is_not_read_from_its_file(tmp_path, on_cpu):
+    path = str(tmp_path / "model.safetensors")
+    mx.save_safetensors(path, {"kept": mx.ones((64, 32)), "changed": mx.ones((64, 32))})
+    arrays = weights.read([path])
+    sources = Sources([path], arrays)
+    changed = arrays["changed"]
+    changed *= 2
+    assert sources.of(arrays["kept"]) is not None
+    assert arrays["changed"] is changed
+    assert sources.of(changed) is None
 
 
 def test_a_file_that_ends_within_a_matrix_is_reported(tmp_path):

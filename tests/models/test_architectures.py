@@ -74,6 +74,27 @@ def test_parameters_are_counted(answers: dict[str, dict[str, Any]]) -> None:
         assert load(answers[name]["path"]).parameters == answers[name]["parameters"]
 
 
+@pytest.mark.plain
+def test_weights_that_an_architecture_changes_in_place_are_changed(
+    folder: pathlib.Path, ask: Callable[..., Any]
+) -> None:
+    """Falcon-H1 multiplies those of Hugging Face's layout, where a convolution lies turned."""
+    path = tiny_models.make(folder / "multiplied", "falcon_h1", config={"lm_head_multiplier": 1.5})
+    weights = mx.load(str(path / "model.safetensors"))
+    for name in weights:
+        if name.endswith("conv1d.weight"):
+            weights[name] = mx.contiguous(weights[name].transpose(0, 2, 1))
+    mx.eval(weights)  # they are read from the file that is written
+    mx.save_safetensors(str(path / "model.safetensors"), weights, metadata={"format": "pt"})
+    model = load(path)
+    prompt = model.tokenizer.encode(PROMPT, add_special=False, parse_special=False)
+    (expected,) = ask([{"path": str(path), "prompt": prompt, "count": COUNT}])
+    tokens, logits = greedy(model, prompt, COUNT)
+    assert tokens == expected["tokens"]
+    plain = mx.load(expected["logits"])
+    assert_as_exact(logits, plain["logits"], plain["error"])
+
+
 def test_options_of_one_architecture_do_not_hide_those_of_another() -> None:
     """SmolLM 3's are llama's and two more, and were llama's alone once a llama was loaded."""
     known = sorted(set(light_route.supported_architectures()) - set(light_route.remappings()[0]))
