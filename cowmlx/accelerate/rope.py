@@ -23,7 +23,9 @@ _MOST_KINDS = 32
 _STEP = 64  # positions by which a table grows at least
 _PART = 8  # and by this part of its length: a long text copies it a few times, not always
 _FAR = 50_000  # a position behind which no rotation may depend on the length of the text
+_FARTHEST = 1 << 24  # no float32 counts further
 _PROBED = 4  # positions by which two rotations are compared
+_LENGTH = 64  # of a text, by whose middle those that depend on the length are found
 
 
 class UnsupportedRoPE(Exception):
@@ -92,13 +94,15 @@ class RoPETables:
             raise UnsupportedRoPE(f"{self.dims} dimensions of a head turn, an odd number")
         self._length = 0
         self.tables: list[mx.array] = []
-        near, far = self._read(0, _PROBED), self._read(_FAR, _PROBED)
-        last = self._read(_FAR + _PROBED - 1, 1)
-        alike = [mx.array_equal(a[-1:], b) for a, b in zip(far, last, strict=True)]
+        first, middle = _beyond(module), _LENGTH // 2
+        near, far = self._read(0, _PROBED), self._read(first, _LENGTH)
+        alone = self._read(first + middle, 1)
+        alike = [mx.array_equal(a[middle], b[0]) for a, b in zip(far, alone, strict=True)]
         if not all(bool(equal.item()) for equal in alike):
             raise UnsupportedRoPE("its rotation depends on the length of the text")
-        probed = tuple(bytes(memoryview(part)) for part in (*near, *far))  # type: ignore[arg-type]
-        self.key = self.dims, self.traditional, probed
+        parts = (*near, *(mx.contiguous(table[:_PROBED]) for table in far))
+        probed = tuple(bytes(memoryview(part)) for part in parts)  # type: ignore[arg-type]
+        self.key = self.dims, self.traditional, first, probed
 
     def upto(self, count: int) -> list[mx.array]:
         """Return cosines and sines (positions, dims / 2), evaluated, of ``count`` or more."""
@@ -208,6 +212,13 @@ def _settings(module: Any, dims: int) -> object | None:
     if not all(value is None or isinstance(value, int | float | str) for value in own.values()):
         return None
     return type(module), dims, tuple(sorted(own.items()))
+
+
+def _beyond(module: Any) -> int:
+    """Return a position behind all lengths of texts that a rotation knows."""
+    own = {name: value for name, value in vars(module).items() if "position" in name}
+    lengths = [int(value) for value in own.values() if isinstance(value, int | float)]
+    return min(max([_FAR, *(2 * length for length in lengths)]), _FARTHEST)
 
 
 def _dims_of(module: Any) -> int | None:

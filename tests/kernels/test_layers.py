@@ -323,6 +323,18 @@ def test_a_layer_that_computes_something_else_is_left_alone(tmp_path):
     assert_near(own, run(model, model.make_cache(), PROMPT))
 
 
+def test_an_mlp_that_limits_its_activations_is_left_alone(tmp_path):
+    """None of a proof's random activations reaches the limit; those along a row of weights do."""
+    options = {"use_head_wise_attn_gate": False, "swiglu_limits_shared": [12.0, 12.0, 12.0]}
+    path = tiny_models.make(tmp_path / "model", "step3p5", config=options)
+    row = mx.load(str(path / "model.safetensors"))["model.layers.0.mlp.gate_proj.weight"][0]
+    model = load(path)
+    x = 1e3 * row[None, None]
+    own = model.network.layers[0](x, None, model.make_cache()[0]) - x
+    fused.undo(model.network)
+    assert_near(own, model.network.layers[0](x, None, model.make_cache()[0]) - x)
+
+
 @pytest.mark.parametrize("size", [1e-4, 1.0, 3000.0])
 def test_norms_are_told_apart_whatever_the_size_of_their_weights(size):
     for kind, module in (("rms", nn.RMSNorm(64)), ("layer", nn.LayerNorm(64))):

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from numbers_of_kernels import PRECISION, exact, random, types, viewed, views
 from support.kernel_module import needed
 
+from cowmlx.accelerate import rope
+from cowmlx.networks import light_route
+
 pytestmark = pytest.mark.usefixtures("instruction_set")
 
 MODULE = needed()
@@ -67,6 +70,30 @@ def test_it_is_what_mlx_means(traditional):
     wanted = mx.fast.rope(x, 64, traditional=traditional, base=BASE, scale=0.5, offset=offset)
     angles = MODULE.angles(offset, 7, frequencies(64), scale=0.5)
     assert mx.allclose(MODULE.rotate(x, angles, traditional=traditional), wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize("longest", [512, 65_536, 10_485_760])
+@pytest.mark.parametrize("module", ["rope_utils", "internlm3"])
+def test_rotations_that_depend_on_the_length_have_no_table(module, longest):
+    kind = light_route.import_module(f"models.{module}").DynamicNTKScalingRoPE
+    with pytest.raises(rope.UnsupportedRoPE, match="length"):
+        rope.tables_of(kind(64, longest, False, BASE, 2.0), 64)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("Llama3RoPE", {"base": 5e5, "scaling_config": {"factor": 8.0}}),
+        ("YarnRoPE", {"scaling_factor": 4.0}),
+        ("SuScaledRoPE", {"long_factor": [2.0] * 32}),
+    ],
+)
+def test_rotations_that_know_a_length_have_a_table(kind, options):
+    module = getattr(light_route.import_module("models.rope_utils"), kind)
+    made = module(64, max_position_embeddings=1 << 40, **options)
+    cosines, sines = rope.tables_of(made, 64).upto(100)
+    x = mx.concatenate([mx.ones((1, 1, 100, 32)), mx.zeros((1, 1, 100, 32))], axis=-1)
+    assert mx.allclose(made(x)[0, 0], mx.concatenate([cosines[:100], sines[:100]], axis=-1))
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,8 @@ def _is_mlp(module: Any) -> bool:
     inner = gated or _first(module, _GATE_AND_UP) is not None
     parts = [each for each in module.values() if isinstance(each, Module)]
     plain = all(isinstance(part, InMatrix) or is_adapted(part) for part in parts)
+    if getattr(module, "limit", None) is not None:
+        return False  # of its activations, which those of a proof need not reach
     return inner and _first(module, _DOWN) is not None and plain
 
 
