@@ -93,6 +93,8 @@ def _bases(config: dict[str, Any], options: Options) -> tuple[float, float]:
         if isinstance(own, dict):
             Options(own).fixed("rope_type", "default")
             found.append(Options(own).number("rope_theta", default))
+        elif kind == _SLIDING and config.get(key, default) is None:
+            found.append(found[0])  # null is that of full attention
         else:
             found.append(options.number(key, default))
     return found[0], found[1]

@@ -231,6 +231,15 @@ def test_kernels_compute_a_layer_as_one_operation(lib, encoder, name):
     assert bool(told["why_not"]) != has_kernels
 
 
+def test_no_base_of_sliding_attention_is_that_of_full_attention(lib, encoder):
+    null, same = (
+        np.array(lib.embed(encoder("modernbert", config={"local_rope_theta": base}), TEXT))
+        for base in (None, 160000.0)
+    )
+    np.testing.assert_array_equal(null, same)
+    assert np.abs(null - lib.embed(encoder("modernbert"), TEXT)).max() > 1e-4
+
+
 def test_info_says_what_an_encoder_can_do(lib, encoder, tiny):
     told = lib.info(encoder("bert"))
     assert told["tasks"] == ["embed"]
