@@ -10,7 +10,6 @@ They are safetensors, as ``mx.load`` reads them too:
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -20,7 +19,7 @@ import mlx.core as mx
 from xxhash import xxh3_64
 
 from cowmlx.errors import InputOutput, NotFound
-from cowmlx.folders import places
+from cowmlx.folders import own_files, places
 from cowmlx.folders.safetensors import DTYPES
 
 TYPE_CHECKING = False
@@ -50,15 +49,17 @@ def write(
     metadata: dict[str, str],
     arrays: dict[str, mx.array],
     form: str = FORMAT,
-    mode: int | None = None,
+    *,
+    private: bool = False,
 ) -> Generator[None, None, None]:
     """Write a saved context, or another format; see :func:`write_whole`."""
     header = {"format": form, "version": VERSION, **metadata}
-    yield from write_whole(path, lambda descriptor: _write(descriptor, header, arrays), mode)
+    steps = write_whole(path, lambda file: _write(file, header, arrays), private=private)
+    yield from steps
 
 
 def write_whole(
-    path: str, put_all: Callable[[int], Generator[None, None, None]], mode: int | None = None
+    path: str, put_all: Callable[[int], Generator[None, None, None]], *, private: bool = False
 ) -> Generator[None, None, None]:
     """Write a file in bounded steps; closing the generator leaves nothing behind.
 
@@ -68,24 +69,24 @@ def write_whole(
     Args:
         path: the file.
         put_all: writes to a descriptor, and syncs it.
-        mode: who may read a new file; None: as other files of the process.
+        private: only the user may read it, and a link at the path is replaced, not followed.
 
     Raises:
         NotFound: the folder does not exist.
         InputOutput: the file cannot be written.
     """
     try:
-        target = _target(path)
-        yield from sweep(os.path.dirname(target))
-        descriptor, written = create_partial(os.path.dirname(target))
+        target = path if private else _target(path)
+        folder = os.path.dirname(target)
+        yield from own_files.sweep(folder)
+        descriptor, written = own_files.create_partial(folder, 0o600 if private else 0o666)
         try:
-            if mode is not None:
-                os.fchmod(descriptor, mode)
-            _keep_mode(descriptor, target)
+            if not private:
+                _keep_mode(descriptor, target)
             yield from put_all(descriptor)
             os.replace(written, target)
         except BaseException:
-            _remove(written)
+            own_files.remove(written)
             raise
         finally:
             os.close(descriptor)
@@ -94,7 +95,7 @@ def write_whole(
     except OSError as exc:
         raise places.unwritable(path, exc) from exc
     with suppress(OSError):  # the file is in its place: there is nothing to undo
-        places.sync(os.path.dirname(target))
+        places.sync(folder)
 
 
 def _target(path: str) -> str:
@@ -229,77 +230,3 @@ def put(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-_PREFIX, _SUFFIX = ".cow_mlx-", ".partial"
-# Names of a folder that are looked at in one step.
-_SWEPT = 1000
-
-
-def create_partial(folder: str) -> tuple[int, str]:
-    """Open a new file for writing, and lock it.
-
-    It is in the folder of the file to replace, since a rename across file systems copies.
-
-    Returns:
-        its descriptor and its path.
-    """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    while True:
-        path = os.path.join(folder, f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}")
-        try:
-            descriptor = os.open(path, flags, 0o666)
-        except FileExistsError:
-            continue
-        if _locked(descriptor) is not False and _is_at(descriptor, path):
-            return descriptor, path
-        os.close(descriptor)  # a sweep came between: it removes the file
-
-
-def _remove(path: str) -> None:
-    """Remove a file, if it is there."""
-    with suppress(OSError):
-        os.unlink(path)
-
-
-def sweep(folder: str) -> Generator[None, None, None]:
-    """Remove partial files of writers that were killed, in bounded steps."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for index, entry in enumerate(entries):
-            if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
-                _remove_if_left(entry.path)
-            if index % _SWEPT == _SWEPT - 1:
-                yield
-
-
-def _remove_if_left(path: str) -> None:
-    with suppress(OSError):
-        # Without O_NONBLOCK a pipe of that name would block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if _locked(descriptor):
-                os.unlink(path)
-        finally:
-            os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool | None:
-    """Take a file's lock, which ends with its writer: false if it is taken, None if there is none.
-
-    Some network file systems have no locks; nothing is ever swept there.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        status = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(status, os.fstat(descriptor))

@@ -13,6 +13,7 @@ from xxhash import xxh3_64
 from cowmlx.cache.disk import CHECKSUM, CHECKSUM_BYTES, FORMAT, PIECE, TYPES, VERSION
 from cowmlx.cache.layer_state import ArrayInfo
 from cowmlx.errors import BadFormat, InputOutput, NotFound
+from cowmlx.folders import own_files
 from cowmlx.folders.safetensors import parse_header
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ class Reader:
         form: its format.
         noun: for such a file.
         mismatch: the reason for a file of another version.
+        private: refuse links, and files that others may write.
 
     Attributes:
         metadata: texts by name.
@@ -51,6 +53,8 @@ class Reader:
         form: str = FORMAT,
         noun: str = "saved context",
         mismatch: Reason = "saved_context_mismatch",
+        *,
+        private: bool = False,
     ) -> None:
         self.path = path
         self._form = form
@@ -58,7 +62,8 @@ class Reader:
         self._mismatch = mismatch
         try:
             # Without O_NONBLOCK a pipe without a writer would block.
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            self._descriptor = own_files.open_private(path) if private else os.open(path, flags)
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"no such file: {path}", file=path) from None
         except OSError as exc:

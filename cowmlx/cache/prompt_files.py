@@ -2,27 +2,30 @@
 
 Each file is a saved context. Its name says which weights and type of cache it fits, and what it
 holds; its time of change is when it was last used. A file that another process removes meanwhile
-counts as absent.
+counts as absent. So does all that is not a file of such a name that this user alone may write.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
+import mlx.core as mx
 from xxhash import xxh3_64_hexdigest
 
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput
+from cowmlx.folders import own_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SUFFIX = ".prompt"
+_NAME = re.compile(r"([0-9a-f]{32})-([0-9]{1,9})-[0-9a-f]{16}\.prompt")  # key, tokens, their hash
 _MOST_NAMES = 100_000  # of the folder that are looked at
 _TOKEN = 4  # bytes
 
@@ -78,7 +81,7 @@ class PromptFiles:
             tokens: that it holds.
         """
         hashed = xxh3_64_hexdigest(_bytes_of(tokens))
-        return os.path.join(self.folder, f"{key}-{len(tokens)}-{hashed}{_SUFFIX}")
+        return os.path.join(self.folder, f"{key}-{len(tokens)}-{hashed}.prompt")
 
     def longest(self, key: str, prompt: list[int], *, cuts: bool) -> PromptFile | None:
         """Return the file that has the most in common with a prompt.
@@ -99,7 +102,7 @@ class PromptFiles:
                 continue
             if best is not None and size <= best.common:
                 continue
-            common = _common(self._tokens_of(name), wanted)
+            common = _common(self._tokens_of(name, size), wanted)
             if common > (best.common if best else 0) and (cuts or common == size):
                 best = PromptFile(os.path.join(self.folder, name), common, size)
         return best
@@ -121,7 +124,7 @@ class PromptFiles:
         for name in list(self._names()):
             size = _size_of(name, key)
             if size is not None and size < len(tokens):
-                own = self._tokens_of(name)
+                own = self._tokens_of(name, size)
                 if own and whole.startswith(own):
                     self.remove(os.path.join(self.folder, name))
 
@@ -137,12 +140,7 @@ class PromptFiles:
 
     def has_any(self) -> bool:
         """Whether there is a file."""
-        try:
-            with os.scandir(self.folder) as entries:
-                names = (entry.name for entry in islice(entries, _MOST_NAMES))
-                return any(name.endswith(_SUFFIX) for name in names)
-        except OSError:
-            return False
+        return next(self._names(), None) is not None
 
     def usage(self) -> tuple[int, int]:
         """Return how many files there are, and their bytes."""
@@ -154,24 +152,32 @@ class PromptFiles:
         for name in self._names():
             path = os.path.join(self.folder, name)
             with suppress(OSError):
-                status = os.stat(path)
-                yield status.st_mtime, status.st_size, path
+                status = os.lstat(path)
+                if own_files.is_private(status):
+                    yield status.st_mtime, status.st_size, path
 
     def _names(self) -> Iterator[str]:
-        try:
-            with os.scandir(self.folder) as entries:
-                names = [entry.name for entry in islice(entries, _MOST_NAMES)]
-        except OSError:
-            names = []
-        return (name for name in names if name.endswith(_SUFFIX))
+        """Yield the names of files that may be the cache's."""
+        with suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in islice(entries, _MOST_NAMES):
+                if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    yield entry.name
 
-    def _tokens_of(self, name: str) -> bytes:
-        """Return the tokens that a file says it holds; none of one that cannot be read."""
+    def _tokens_of(self, name: str, size: int) -> bytes:
+        """Return the tokens that a file says it holds; none of one that cannot be read.
+
+        Args:
+            name: of the file.
+            size: tokens that it holds by its name.
+        """
         if name not in self._tokens:
             path = os.path.join(self.folder, name)
             try:
-                reader = Reader(path)
+                reader = Reader(path, private=True)
                 try:
+                    info = reader.arrays.get("tokens")
+                    if info is None or info.dtype != mx.int32 or info.shape != (size,):
+                        raise reader.bad(f"it does not hold {size} tokens")
                     self._tokens[name] = reader.peek("tokens")
                 finally:
                     reader.close()
@@ -189,10 +195,8 @@ def _bytes_of(tokens: list[int]) -> bytes:
 
 def _size_of(name: str, key: str) -> int | None:
     """Return how many tokens a file holds by its name; None for a file of another key."""
-    if not name.startswith(f"{key}-"):
-        return None
-    size = name.removeprefix(f"{key}-").partition("-")[0]
-    return int(size) if size.isdecimal() and len(size) < 10 else None
+    parts = _NAME.fullmatch(name)
+    return int(parts[2]) if parts and parts[1] == key else None
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -122,7 +122,7 @@ class PromptCache:
         if sum(array.nbytes for array in arrays.values()) > self.files.capacity:
             return
         path = self.files.path_for(name, held.tokens)
-        yield from disk.write(path, metadata, arrays, mode=0o600)
+        yield from disk.write(path, metadata, arrays, private=True)
         self.written += 1
         if cuts:
             self.files.remove_contained(name, held.tokens)
@@ -159,7 +159,7 @@ class PromptCache:
         self, context: Context, key: dict[str, str], file: PromptFile
     ) -> Generator[None, None, Snapshot]:
         model = context.model
-        reader = Reader(file.path)
+        reader = Reader(file.path, private=True)
         try:
             template = context.sequence.template
             return (yield from saving.read(reader, key, template, model.vocabulary_size, file.size))

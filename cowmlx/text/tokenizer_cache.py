@@ -14,9 +14,10 @@ An entry is
 from __future__ import annotations
 
 import os
-import stat
+import re
 import sys
-from contextlib import suppress
+
+from cowmlx.folders import own_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _FORMAT = f"cowmlx tokenizer 1 {sys.byteorder}\n".encode()
 _HASH = 32
 _SUFFIX = ".tokenizer"
+_NAME = re.compile(r"[0-9a-f]{64}\.tokenizer")
 _ENTRIES = 16  # that are kept
 _SMALL = 1 << 20  # bytes of a file that is parsed as fast
 
@@ -82,12 +84,7 @@ class Entry:
     def read(self) -> Parts | None:
         """Return the parts; None if there are none, or they are damaged or someone else's."""
         try:
-            with open(self._path, "rb") as file:
-                state = os.fstat(file.fileno())
-                if not stat.S_ISREG(state.st_mode) or state.st_mode & 0o022:
-                    return None
-                if hasattr(os, "geteuid") and state.st_uid != os.geteuid():
-                    return None
+            with open(own_files.open_private(self._path), "rb") as file:
                 data = file.read()
         except OSError:
             return None
@@ -98,33 +95,36 @@ class Entry:
 
     def write(self, parts: Parts) -> None:
         """Write the parts, whole or not at all; a failure is noted in the cache."""
-        import tempfile  # late: a start needs none of it
-
         if any("\0" in text for text in parts.texts):
             return
         try:
             os.makedirs(self._cache.folder, mode=0o700, exist_ok=True)
-            descriptor, partial = tempfile.mkstemp(dir=self._cache.folder, suffix=".partial")
+            for _ in own_files.sweep(self._cache.folder):
+                pass
+            descriptor, partial = own_files.create_partial(self._cache.folder, 0o600)
             try:
                 with open(descriptor, "wb") as file:
                     for piece in _pieces(parts):
                         file.write(piece)
-                os.replace(partial, self._path)
+                    file.flush()
+                    os.replace(partial, self._path)
             except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial)
+                own_files.remove(partial)
                 raise
             self._drop_oldest()
         except (OSError, UnicodeEncodeError) as exc:
             self._cache.problem = f"cannot write {self._path}: {exc}"
 
     def _drop_oldest(self) -> None:
+        entries = []
         with os.scandir(self._cache.folder) as found:
-            entries = [entry for entry in found if entry.name.endswith(_SUFFIX)]
-        entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-        for entry in entries[_ENTRIES:]:
-            with suppress(OSError):
-                os.unlink(entry.path)
+            for entry in found:
+                if _NAME.fullmatch(entry.name):
+                    state = entry.stat(follow_symlinks=False)
+                    if own_files.is_private(state):
+                        entries.append((state.st_mtime, entry.path))
+        for _, path in sorted(entries, reverse=True)[_ENTRIES:]:
+            own_files.remove(path)
 
 
 def _pieces(parts: Parts) -> list[Any]:

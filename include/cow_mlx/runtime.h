@@ -52,7 +52,8 @@ typedef struct cow_mlx_runtime_params {
   /** folder where processed prompts are kept for later processes, or NULL. It is made if it does
    *  not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
    *  of contexts with share_prefix are written in the background, the last ones by
-   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
+   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md). Links and files
+   *  that others may write are not read */
   const char* prompt_cache_dir;
   /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
    *  are removed. Default: 4 GiB */
@@ -63,8 +64,8 @@ typedef struct cow_mlx_runtime_params {
   uint64_t model_memory;
   /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
    *  so that models load faster next time; made if it is not there. Entries are bound to the
-   *  contents of their files and checked; files that others may write are not read. NULL: nothing
-   *  is kept; never "" */
+   *  contents of their files and checked; links and files that others may write are not read. NULL:
+   *  nothing is kept; never "" */
   const char* cache_dir;
 } cow_mlx_runtime_params;
 

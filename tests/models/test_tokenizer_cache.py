@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import weakref
@@ -87,6 +89,18 @@ def test_an_entry_that_others_may_write_is_not_read(file, kept, splits):
     assert len(splits) == 2
 
 
+def test_a_link_is_not_read_but_replaced(file, kept, splits, tmp_path):
+    tokenizer_backend.File(file).load()
+    (entry,) = kept.iterdir()
+    entry.rename(tmp_path / "victim")
+    entry.symlink_to(tmp_path / "victim")
+    (tmp_path / "victim").chmod(0o600)
+    before = (tmp_path / "victim").stat()
+    tokenizer_backend.File(file).load()
+    assert len(splits) == 2 and not entry.is_symlink()
+    assert (tmp_path / "victim").stat().st_mtime_ns == before.st_mtime_ns
+
+
 def test_another_file_has_another_entry(file, kept, splits):
     tokenizer_backend.File(file).load()
     state = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -100,10 +114,12 @@ def test_entries_are_few(file, kept):
     kept.mkdir(parents=True)
     for number in range(20):
         (kept / f"{number:064x}.tokenizer").write_bytes(b"")
-    (kept / "other").write_bytes(b"")
+    for name in ("other", "mine.tokenizer"):
+        (kept / name).write_bytes(b"")
+        os.utime(kept / name, (0, 0))
     tokenizer_backend.File(file).load()
-    assert len(list(kept.glob("*.tokenizer"))) == 16
-    assert (kept / "other").exists()
+    assert len(list(kept.glob("*.tokenizer"))) == 16 + 1
+    assert (kept / "other").exists() and (kept / "mine.tokenizer").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_reported(file, kept):
@@ -125,6 +141,25 @@ def test_models_with_equal_files_share_a_tokenizer(file, tmp_path):
     seen = weakref.ref(one.shared)
     del one, other
     assert seen() is None
+
+
+KILLED = """
+import os, signal, sys
+from cowmlx.text import tokenizer_backend, tokenizer_cache
+
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+tokenizer_cache.CACHE.use(sys.argv[2])
+tokenizer_backend.File(sys.argv[1]).load()
+"""
+
+
+def test_the_partial_entry_of_a_killed_process_is_removed(file, kept):
+    command = [sys.executable, "-c", KILLED, file, str(kept)]
+    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+    assert len(list(kept.iterdir())) == 1
+    tokenizer_backend.File(file).load()
+    (entry,) = kept.iterdir()
+    assert entry.suffix == ".tokenizer"
 
 
 HOST = """

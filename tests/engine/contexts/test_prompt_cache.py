@@ -6,6 +6,7 @@ import errno
 import json
 import os
 
+import mlx.core as mx
 import pytest
 from driver import DROPS_THINKING, HYBRID, KV, RECURRENT, SLIDING, opened, prompt
 from support import tiny_adapters
@@ -14,6 +15,7 @@ from support.paths import CALF
 from support.prompt_hosts import Process
 from support.signatures import EINVAL, EIO
 
+from cowmlx.cache import disk
 from cowmlx.cache.prompt_files import PromptFiles
 
 LONG = prompt(400)
@@ -151,6 +153,62 @@ def test_the_least_used_are_dropped(folder, restart, tmp_path):
     assert len(files(tmp_path)) == 3
     reused = {n: host.generate(folder(KV), prompts[n])["reused"] for n in (0, 2, 3, 1)}
     assert reused == {0: 299, 2: 299, 3: 299, 1: 0}
+
+
+def test_a_host_s_own_files_stay(folder, restart, tmp_path):
+    restart().generate(folder(KV), LONG)
+    restart()
+    (path,) = files(tmp_path)
+    size = path.stat().st_size
+    shop = [path.with_name("notes.prompt"), path.with_name(f"{path.stem}-2.prompt")]
+    for mine in shop:
+        mine.write_bytes(b"x" * 3 * size)
+        os.utime(mine, (0, 0))
+    link = path.with_name(path.name.replace("-399-", "-398-"))
+    link.symlink_to(shop[0])
+    host = restart(2 * size)
+    assert host.info()["files"] == 1
+    host.generate(folder(KV), prompt(300, seed=1))
+    restart()
+    assert all(mine.stat().st_size == 3 * size for mine in shop)
+    assert link.is_symlink() and path.exists()
+    assert len(files(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("whose", ["a link", "writable for others", "another user's"])
+def test_a_file_that_others_may_have_written_is_replaced(folder, restart, tmp_path, whose):
+    restart().generate(folder(KV), LONG)
+    host = restart()
+    (path,) = files(tmp_path)
+    victim, data = tmp_path / "victim", path.read_bytes()
+    victim.write_bytes(data)
+    victim.chmod(0o600)
+    if whose == "a link":
+        path.unlink()
+        path.symlink_to(victim)
+    elif whose == "writable for others":
+        path.chmod(0o622)
+    elif os.geteuid():
+        pytest.skip("only root can give a file away")
+    else:
+        os.chown(path, 12345, -1)
+    inode = victim.stat().st_ino
+    assert host.generate(folder(KV), LONG)["reused"] == 0
+    host = restart()
+    assert (victim.stat().st_ino, victim.read_bytes()) == (inode, data)
+    assert files(tmp_path) == [path]
+    assert not path.is_symlink() and path.stat().st_mode & 0o777 == 0o600
+    assert host.generate(folder(KV), LONG)["reused"] == len(LONG) - 1
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(1 << 20, mx.int32), (5, mx.int64)])
+def test_a_file_with_other_tokens_than_its_name_says_is_removed(tmp_path, count, dtype):
+    key = "0123456789abcdef" * 2
+    path = tmp_path / f"{key}-5-{key[:16]}.prompt"
+    for _ in disk.write(str(path), {}, {"tokens": mx.zeros((count,), dtype)}):
+        pass
+    assert PromptFiles(str(tmp_path), MUCH).longest(key, [0] * 10, cuts=True) is None
+    assert not path.exists()
 
 
 def test_a_longer_prompt_takes_the_place_of_its_beginning(folder, restart, tmp_path):

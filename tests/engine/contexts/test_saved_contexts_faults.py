@@ -23,6 +23,7 @@ from xxhash import xxh3_64_intdigest
 
 from cowmlx.cache import disk, disk_reader
 from cowmlx.errors import BadState, Canceled
+from cowmlx.folders import own_files
 from cowmlx.generated.defaults import CONTEXT
 from cowmlx.generated.defaults import GENERATION as DEFAULTS
 
@@ -396,7 +397,7 @@ def test_killed_while_saving(lib, tiny, folder, open_context, file, name, count,
 
 
 def test_what_others_are_writing_is_not_swept(lib, tiny, file):
-    descriptor, path = disk.create_partial(str(file.parent))
+    descriptor, path = own_files.create_partial(str(file.parent))
     try:
         save(lib, tiny("llama"), file)
         assert os.path.exists(path)
@@ -413,12 +414,12 @@ def test_a_file_swept_before_it_is_locked_is_made_again(file, monkeypatch):
     def sweep_first(descriptor, how):
         if not swept:
             swept.extend(os.listdir(file.parent))
-            for _ in disk.sweep(str(file.parent)):
+            for _ in own_files.sweep(str(file.parent)):
                 pass
         return lock(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", sweep_first)
-    descriptor, path = disk.create_partial(str(file.parent))
+    descriptor, path = own_files.create_partial(str(file.parent))
     os.close(descriptor)
     assert len(swept) == 1
     assert os.listdir(file.parent) == [os.path.basename(path)] != swept
