@@ -11,10 +11,11 @@ import re
 from contextlib import contextmanager, suppress
 
 from cowmlx.errors import BadFormat, InputOutput, NotFound, Unsupported
+from cowmlx.folders import own_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _ENTRY = re.compile(r"models--([\w.-]+)")
 _REPOSITORY = r"[\w-][\w.-]*/[\w-][\w.-]*"
@@ -168,15 +169,17 @@ def _is_pointer(path: str) -> bool:
 
 
 @contextmanager
-def whole(path: str, what: str) -> Iterator[str]:
+def whole(path: str, what: str, is_written: Callable[[str], bool]) -> Iterator[str]:
     """Give a fresh folder beside ``path``, which takes that place at the end of the block.
 
     An earlier folder stays until then, and for good if the block raises. Files are synchronized
-    before the folder takes its place.
+    before the folder takes its place. Fresh folders of writers that were killed are removed.
 
     Args:
         path: the folder. It may be absent, empty, or hold the file ``what``.
         what: the name of a file; a folder with other files and without it is refused.
+        is_written: whether an earlier folder may hold a file or folder, by its path in it; a folder
+            with others, or with links, is refused.
 
     Yields:
         the fresh folder.
@@ -186,10 +189,10 @@ def whole(path: str, what: str) -> Iterator[str]:
         InputOutput: it cannot be written, or something else is there.
     """
     target = os.path.realpath(path)
-    _check(path, target, what)
-    fresh = _beside(target)
+    _sweep(target)
+    check(path, what, is_written)
     try:
-        os.mkdir(fresh)
+        fresh, descriptor = _make_fresh(target)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(
             f"cannot write {path}: there is no folder {os.path.dirname(target)}", file=path
@@ -199,11 +202,13 @@ def whole(path: str, what: str) -> Iterator[str]:
     try:
         yield fresh
         _sync_all(fresh)
+        check(path, what, is_written)
         _take_place(fresh, target)
     except OSError as exc:
         raise unwritable(path, exc) from exc
     finally:
         _remove(fresh)
+        os.close(descriptor)
 
 
 def _remove(folder: str) -> None:
@@ -212,27 +217,97 @@ def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _beside(target: str) -> str:
+_PARTIAL, _EARLIER = "partial", "earlier"
+
+
+def _beside(target: str, kind: str) -> str:
     """Return the name of a folder that does not exist."""
     return os.path.join(
-        os.path.dirname(target), f".{os.path.basename(target)}.partial-{os.urandom(8).hex()}"
+        os.path.dirname(target), f".{os.path.basename(target)}.{kind}-{os.urandom(8).hex()}"
     )
 
 
-def _check(path: str, target: str, what: str) -> None:
+def _open_folder(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _make_fresh(target: str) -> tuple[str, int]:
+    """Make a folder beside another and lock it; returns its path and its descriptor."""
+    while True:
+        fresh = _beside(target, _PARTIAL)
+        os.mkdir(fresh)
+        try:
+            descriptor = _open_folder(fresh)
+        except FileNotFoundError:
+            continue  # a sweep came between
+        except OSError:
+            _remove(fresh)
+            raise
+        if own_files.lock(descriptor) is not False and own_files.is_at(descriptor, fresh):
+            return fresh, descriptor
+        os.close(descriptor)  # a sweep came between: it removes the folder
+
+
+def _sweep(target: str) -> None:
+    """Remove what killed writers of a folder left beside it.
+
+    One that was killed between two renames has moved the earlier folder away: it comes back.
+    """
+    name = re.escape(os.path.basename(target))
+    left = re.compile(rf"\.{name}\.({_PARTIAL}|{_EARLIER})-[0-9a-f]{{16}}")
+    with suppress(OSError), os.scandir(os.path.dirname(target)) as entries:
+        for entry in entries:
+            if parts := left.fullmatch(entry.name):
+                with suppress(OSError):
+                    _clear(entry.path, target if parts[1] == _EARLIER else None)
+
+
+def _clear(left: str, target: str | None) -> None:
+    """Remove a folder without a lock, or rename it to the target if that is missing."""
+    descriptor = _open_folder(left)
     try:
-        inside = os.listdir(target)
+        if not own_files.lock(descriptor):
+            return
+        if target is not None and not os.path.lexists(target):
+            os.rename(left, target)
+        else:
+            _remove(left)
+    finally:
+        os.close(descriptor)
+
+
+def check(path: str, what: str, is_written: Callable[[str], bool]) -> None:
+    """Refuse a folder that :func:`whole` must not replace.
+
+    Raises:
+        InputOutput: it cannot be read, or something else is there.
+    """
+    try:
+        other = _other_in(os.path.realpath(path), what, is_written)
     except FileNotFoundError:
         return
     except OSError as exc:
         raise unwritable(path, exc) from exc
-    if inside and what not in inside:
+    if other:
         raise InputOutput(
-            f"cannot write {path}: the folder has other files ({min(inside)}), and no {what}; name "
-            "a new folder",
+            f"cannot write {path}: the folder has other files ({other}); name a new folder",
             reason="write_failed",
             file=path,
         )
+
+
+def _other_in(folder: str, what: str, is_written: Callable[[str], bool]) -> str:
+    """Return the path in a folder of something that was not written with it; "" for nothing."""
+    inside = os.listdir(folder)
+    if inside and what not in inside:
+        return min(inside)
+    for place, folders, files in os.walk(folder):
+        for name in sorted((*folders, *files)):
+            full = os.path.join(place, name)
+            own = os.path.relpath(full, folder)
+            if os.path.islink(full) or not is_written(own):
+                return own
+    return ""
 
 
 def _take_place(fresh: str, target: str) -> None:
@@ -242,16 +317,25 @@ def _take_place(fresh: str, target: str) -> None:
     except OSError:
         if not os.path.isdir(target):
             raise
-        old = _beside(target)
-        os.rename(target, old)
+        _replace(fresh, target)
+    with suppress(OSError):
+        sync(os.path.dirname(target))
+
+
+def _replace(fresh: str, target: str) -> None:
+    earlier = _beside(target, _EARLIER)
+    descriptor = _open_folder(target)
+    try:
+        own_files.lock(descriptor)  # against sweeps
+        os.rename(target, earlier)
         try:
             os.rename(fresh, target)
         except OSError:
-            os.rename(old, target)
+            os.rename(earlier, target)
             raise
-        _remove(old)
-    with suppress(OSError):
-        sync(os.path.dirname(target))
+        _remove(earlier)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_all(folder: str) -> None:

@@ -293,13 +293,14 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
  * Write the trained weights of a language model in mlx-lm's format, completely or not at all: an
  * adapter, or a model if all weights were trained.
  *
- * @param folder        created; an earlier export there is replaced
+ * @param folder        created; an earlier export there is replaced, if it has no other files
  * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
  *                      and "dequantize" (true: weights of 16 or 32 bits in place of quantized ones
  * that had an adapter); may be NULL
  * @retval COW_MLX_EUNSUPPORTED  the training is of a program
  * @retval COW_MLX_ENOENT        the folder that it is in is missing
- * @retval COW_MLX_EIO           it cannot be written, or something else is there, which stays
+ * @retval COW_MLX_EIO           it cannot be written, it is the folder of the model, or something
+ *                               else is there, which stays
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_export(cow_mlx_training training, const char* folder,
                                                    const char* COW_MLX_NULLABLE options_json);

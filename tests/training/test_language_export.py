@@ -189,7 +189,6 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: pathlib.Pa
     run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
     place = tmp_path / "out"
     drain(export.export(run, str(place)))
-    (place / "old").write_text("x")
     drain(export.export(run, str(place)))
     assert sorted(file.name for file in place.iterdir()) == [
         "adapter_config.json",
@@ -201,9 +200,92 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: pathlib.Pa
     with pytest.raises(InputOutput, match="has other files"):
         drain(export.export(run, str(other)))
     assert [file.name for file in other.iterdir()] == ["letter.txt"]
+    (place / "old").write_text("x")
+    with pytest.raises(InputOutput, match=r"has other files \(old\)"):
+        drain(export.export(run, str(place)))
+    assert (place / "old").read_text() == "x"
     with pytest.raises(NotFound, match="no folder"):
         drain(export.export(run, str(tmp_path / "none" / "out")))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["home", "model", "out"]
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "notes.txt", "src/precious.c", "src", "link"])
+def test_a_model_beside_other_files_is_not_replaced(tmp_path: pathlib.Path, name: str) -> None:
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
+    place = tmp_path / "out"
+    drain(export.export(run, str(place), fuse=True))
+    if name == "link":
+        (place / "model.safetensors").rename(tmp_path / "weights")
+        (place / "model.safetensors").symlink_to(tmp_path / "weights")
+    elif name == "src":
+        (place / name).mkdir()
+    else:
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text("x")
+    before = sorted(place.rglob("*"))
+    with pytest.raises(InputOutput, match="has other files") as caught:
+        drain(export.export(run, str(place), fuse=True))
+    assert caught.value.reason == "write_failed"
+    assert sorted(place.rglob("*")) == before
+
+
+def test_an_export_with_templates_is_replaced(tmp_path: pathlib.Path) -> None:
+    path = tiny_models.make(tmp_path / "model", "llama")
+    templates = path / "additional_chat_templates"
+    templates.mkdir()
+    (templates / "tool_use.jinja").write_text("{{ messages }}")
+    run = trained(load(path), {"type": "lora"})
+    place = tmp_path / "out"
+    for _ in range(2):
+        drain(export.export(run, str(place), fuse=True))
+    assert (place / templates.name / "tool_use.jinja").exists()
+    (place / templates.name / "mine.jinja").write_text("x")
+    with pytest.raises(InputOutput, match=r"has other files \(additional_chat_templates/mine"):
+        drain(export.export(run, str(place), fuse=True))
+
+
+@pytest.mark.parametrize("how", [{}, {"fuse": True}])
+def test_the_folder_of_the_model_is_not_replaced(tmp_path: pathlib.Path, how: Any) -> None:
+    path = tiny_models.make(tmp_path / "model", "llama")
+    run = trained(load(path), {"type": "lora"})
+    (tmp_path / "link").symlink_to(path)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    for place in (path, tmp_path / "link"):
+        with pytest.raises(InputOutput, match="the model that is trained is there"):
+            drain(export.export(run, str(place), **how))
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def test_what_a_killed_export_left_is_removed(tmp_path: pathlib.Path) -> None:
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
+    place = tmp_path / "out"
+    steps = export.export(run, str(place))
+    next(steps)  # one that runs, whose folder stays
+    (running,) = tmp_path.glob(".out.*")
+    left = tmp_path / ".out.partial-0123456789abcdef"
+    other = tmp_path / ".out.partial-mine"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "adapters.safetensors").write_text("x")
+    drain(export.export(run, str(place)))
+    assert {folder.name for folder in tmp_path.glob(".out.*")} == {running.name, other.name}
+    drain(steps)
+    assert sorted(file.name for file in place.iterdir()) == [
+        "adapter_config.json",
+        "adapters.safetensors",
+    ]
+
+
+def test_an_export_that_was_killed_between_renames_comes_back(tmp_path: pathlib.Path) -> None:
+    run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
+    place, away = tmp_path / "out", tmp_path / ".out.earlier-0123456789abcdef"
+    drain(export.export(run, str(place)))
+    place.rename(away)
+    steps = export.export(run, str(place))
+    next(steps)
+    assert place.exists() and not away.exists()
+    steps.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model", "out"]
 
 
 @pytest.mark.parametrize("after", [0, 1])

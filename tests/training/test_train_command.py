@@ -221,3 +221,20 @@ def test_bad_options_are_refused(
     assert status in (1, 2)
     assert re.search(message, told), told
     assert sorted(file.name for file in tmp_path.iterdir()) == ["data.jsonl"]
+
+
+def test_a_folder_that_must_stay_is_refused_before_the_training(
+    model: pathlib.Path,
+    data: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/letter.txt").write_text("Dear")
+    places = {model: "the model that is trained is there", tmp_path / "home": "has other files"}
+    for place, message in places.items():
+        monkeypatch.setattr(sys, "argv", command(model, data, place, "--steps", "1")[2:])
+        assert main() == 1
+        assert message in capsys.readouterr().err
+        assert not place.with_name(place.name + ".run").exists()

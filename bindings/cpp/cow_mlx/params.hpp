@@ -40,7 +40,8 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
   /** folder where processed prompts are kept for later processes. It is made if it does not
    *  exist, for its user alone; several processes may share it. Prompts of 256 tokens or more of
    *  contexts with share_prefix are written in the background, the last ones by
-   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
+   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md). Links and
+   *  files that others may write are not read */
   std::string prompt_cache_dir;
   /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
    *  are removed. Default: 4 GiB; default 4294967296 */
@@ -51,8 +52,8 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
   using cow_mlx_runtime_params::model_memory;
   /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
    *  so that models load faster next time; made if it is not there. Entries are bound to the
-   *  contents of their files and checked; files that others may write are not read. Default:
-   *  nothing is kept; never "" */
+   *  contents of their files and checked; links and files that others may write are not read.
+   *  Default: nothing is kept; never "" */
   std::string cache_dir;
 
   RuntimeFields() { cow_mlx_runtime_params_init(this, sizeof(cow_mlx_runtime_params)); }

@@ -34,6 +34,8 @@ class Run:
         start.lend_blas()  # before mlx is loaded
         import mlx.core as mx
 
+        from cowmlx.training.language import export
+
         mx.disable_compile()  # it would run a compiler
         self._arguments = arguments
         self._out = os.path.abspath(arguments.out)
@@ -46,6 +48,7 @@ class Run:
             self._read(arguments.validation, shuffle=False) if arguments.validation else None
         )
         self._objective = self._make_objective()
+        export.check_place(self._objective, self._out, fuse=arguments.fuse)
         self._trainee = self._make_trainee()
 
     def _check_places(self) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -27,6 +30,7 @@ _ADAPTER_CONFIG, _ADAPTER = "adapter_config.json", "adapters.safetensors"
 _CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
 # Bytes of weights in one file, which is written in one step.
 _MAX_SHARD = 512 << 20
+_SHARD = re.compile(r"model(-[0-9]{5}-of-[0-9]{5})?\.safetensors")
 # Endings of files that belong to a model but hold no weights.
 _BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 
@@ -71,18 +75,43 @@ def export(
             quantized again, which rounds.
 
     Raises:
-        NotFound, InputOutput: the folder cannot be written, or the model's own not be read.
+        NotFound, InputOutput: the folder cannot be written, is the model's own or has files that
+            no export writes; or the model's own cannot be read.
     """
+    check_place(objective, folder, fuse=fuse)
     if fuse or objective.options.kind == FULL:
         yield from _export_model(objective, folder, dequantize)
         return
     arrays, config = stored(objective), settings(objective)
     _require_declared(objective, config, arrays)
-    with places.whole(folder, _ADAPTER_CONFIG) as fresh:
+    with places.whole(folder, *_form(objective, fuse)) as fresh:
         yield
         safetensors.save(os.path.join(fresh, _ADAPTER), arrays)
         _write_json(os.path.join(fresh, _ADAPTER_CONFIG), config)
         yield
+
+
+def check_place(objective: LanguageObjective, folder: str, *, fuse: bool = False) -> None:
+    """Refuse a folder that an export must not replace.
+
+    Raises:
+        InputOutput: it is the model's own, or has files that no export writes.
+    """
+    with suppress(OSError):  # one of them is missing
+        if os.path.samefile(folder, objective.model.path):
+            raise InputOutput(
+                f"cannot write {folder}: the model that is trained is there; name a new folder",
+                reason="write_failed",
+                file=folder,
+            )
+    places.check(folder, *_form(objective, fuse))
+
+
+def _form(objective: LanguageObjective, fuse: bool) -> tuple[str, Callable[[str], bool]]:
+    """Return the file that every export has, and which files and folders it may have."""
+    if fuse or objective.options.kind == FULL:
+        return _CONFIG, partial(_is_written, objective.model.path)
+    return _ADAPTER_CONFIG, {_ADAPTER_CONFIG, _ADAPTER}.__contains__
 
 
 def _require_declared(
@@ -119,7 +148,7 @@ def _export_model(
     config = config_files.read_json(os.path.join(model.path, _CONFIG))
     if dense:
         _note_dense(config, dense, net)
-    with places.whole(folder, _CONFIG) as fresh:
+    with places.whole(folder, *_form(objective, fuse=True)) as fresh:
         yield
         _copy_beside(model.path, fresh)
         yield
@@ -196,13 +225,30 @@ def _write_shards(folder: str, arrays: dict[str, mx.array]) -> Generator[None, N
     _write_json(os.path.join(folder, _INDEX), index)
 
 
+def _is_written(source: str, name: str) -> bool:
+    """Whether an export of a model writes a file or folder.
+
+    Args:
+        source: the model's folder.
+        name: of the file or folder, or its path in the export.
+    """
+    if name in (_CONFIG, _INDEX) or _SHARD.fullmatch(name):
+        return True
+    is_template = name.split(os.sep)[0] == config_files.TEMPLATES
+    return (is_template or _is_copied(name)) and os.path.exists(os.path.join(source, name))
+
+
+def _is_copied(name: str) -> bool:
+    is_known = name.endswith(_BESIDE) and not name.endswith(".index.json")
+    return is_known and name not in (_CONFIG, _ADAPTER_CONFIG)
+
+
 def _copy_beside(source: str, folder: str) -> None:
     """Copy a model's files that hold no weights: its tokenizer, templates and code."""
     config_files.check_folder(source)
     try:
         for entry in os.scandir(source):
-            kept = entry.name.endswith(_BESIDE) and not entry.name.endswith(".index.json")
-            if kept and entry.is_file() and entry.name not in (_CONFIG, _ADAPTER_CONFIG):
+            if _is_copied(entry.name) and entry.is_file():
                 shutil.copyfile(entry.path, os.path.join(folder, entry.name))
         templates = os.path.join(source, config_files.TEMPLATES)
         if os.path.isdir(templates):

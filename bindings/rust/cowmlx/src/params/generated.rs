@@ -103,7 +103,8 @@ impl RuntimeParams {
     /// Folder where processed prompts are kept for later processes. It is made if it does not
     /// exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
     /// of contexts with `share_prefix` are written in the background, the last ones by
-    /// `cow_mlx_runtime_stop`(). The files contain the prompts (docs/guides/cache.md).
+    /// `cow_mlx_runtime_stop`(). The files contain the prompts (docs/guides/cache.md). Links and
+    /// files that others may write are not read.
     pub fn prompt_cache_dir(mut self, prompt_cache_dir: impl Into<String>) -> Self {
         self.prompt_cache_dir = Some(prompt_cache_dir.into());
         self
@@ -111,8 +112,8 @@ impl RuntimeParams {
 
     /// Folder where the library may keep what it parsed of large tokenizers, at most 16 of some
     /// MB, so that models load faster next time; made if it is not there. Entries are bound to
-    /// the contents of their files and checked; files that others may write are not read.
-    /// Default: nothing is kept; never "".
+    /// the contents of their files and checked; links and files that others may write are not
+    /// read. Default: nothing is kept; never "".
     pub fn cache_dir(mut self, cache_dir: impl Into<String>) -> Self {
         self.cache_dir = Some(cache_dir.into());
         self

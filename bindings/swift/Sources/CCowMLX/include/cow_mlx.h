@@ -354,7 +354,8 @@ typedef struct cow_mlx_runtime_params {
   /** folder where processed prompts are kept for later processes, or NULL. It is made if it does
    *  not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
    *  of contexts with share_prefix are written in the background, the last ones by
-   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md) */
+   *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md). Links and files
+   *  that others may write are not read */
   const char* prompt_cache_dir;
   /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
    *  are removed. Default: 4 GiB */
@@ -365,8 +366,8 @@ typedef struct cow_mlx_runtime_params {
   uint64_t model_memory;
   /** folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
    *  so that models load faster next time; made if it is not there. Entries are bound to the
-   *  contents of their files and checked; files that others may write are not read. NULL: nothing
-   *  is kept; never "" */
+   *  contents of their files and checked; links and files that others may write are not read. NULL:
+   *  nothing is kept; never "" */
   const char* cache_dir;
 } cow_mlx_runtime_params;
 
@@ -2585,13 +2586,14 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
  * Write the trained weights of a language model in mlx-lm's format, completely or not at all: an
  * adapter, or a model if all weights were trained.
  *
- * @param folder        created; an earlier export there is replaced
+ * @param folder        created; an earlier export there is replaced, if it has no other files
  * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
  *                      and "dequantize" (true: weights of 16 or 32 bits in place of quantized ones
  * that had an adapter); may be NULL
  * @retval COW_MLX_EUNSUPPORTED  the training is of a program
  * @retval COW_MLX_ENOENT        the folder that it is in is missing
- * @retval COW_MLX_EIO           it cannot be written, or something else is there, which stays
+ * @retval COW_MLX_EIO           it cannot be written, it is the folder of the model, or something
+ *                               else is there, which stays
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_export(cow_mlx_training training, const char* folder,
                                                    const char* COW_MLX_NULLABLE options_json);

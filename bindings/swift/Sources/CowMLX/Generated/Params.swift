@@ -34,7 +34,8 @@ public struct RuntimeParams: Sendable {
   /// Folder where processed prompts are kept for later processes. It is made if it does not
   /// exist, for its user alone; several processes may share it. Prompts of 256 tokens or more of
   /// contexts with `sharePrefix` are written in the background, the last ones by `Runtime.stop`.
-  /// The files contain the prompts (docs/guides/cache.md).
+  /// The files contain the prompts (docs/guides/cache.md). Links and files that others may write
+  /// are not read.
   public var promptCacheDir: String?
   /// Bytes that the files in `promptCacheDir` may take, at least 1; the least recently used ones
   /// are removed. Default: 4 GiB; default 4294967296.
@@ -45,8 +46,8 @@ public struct RuntimeParams: Sendable {
   public var modelMemory: Int
   /// Folder where the library may keep what it parsed of large tokenizers, at most 16 of some MB,
   /// so that models load faster next time; made if it is not there. Entries are bound to the
-  /// contents of their files and checked; files that others may write are not read. Default:
-  /// nothing is kept; never "".
+  /// contents of their files and checked; links and files that others may write are not read.
+  /// Default: nothing is kept; never "".
   public var cacheDir: String?
 
   /// Options with the library's defaults, except those that are given.
