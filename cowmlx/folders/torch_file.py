@@ -20,7 +20,7 @@ from cowmlx.folders.safetensors import DTYPES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, BinaryIO
+    from typing import Any, BinaryIO, Literal
 
     import mlx.core as mx
 
@@ -40,6 +40,8 @@ _ZIP = b"PK\x03\x04"
 _OLD = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # the pickle of a number
 # pickled.Odd, and what zipfile raises.
 _DAMAGES = (ValueError, RuntimeError, EOFError, struct.error, zipfile.BadZipFile)
+# Integers as memoryview calls them, by bytes: it knows no bfloat16.
+_INTEGERS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _LOCAL_HEADER = 30  # bytes, before the name of an archive's member
 
 
@@ -109,7 +111,8 @@ def load(path: str) -> dict[str, mx.array]:
             if len(data) != place.nbytes:
                 raise InputOutput(f"{path} became shorter while it was read", file=path)
             dtype = getattr(mx, DTYPES[place.dtype][0])
-            values: Any = memoryview(data)
+            # Not as bytes: mlx counts the elements of an axis in 32 bits.
+            values: Any = memoryview(data).cast(_INTEGERS[dtype.size])
             arrays[place] = mx.array(values).view(dtype).reshape(place.shape)
             mx.eval(arrays[place])
     return {name: arrays[place] for name, place in found.items()}

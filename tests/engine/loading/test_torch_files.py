@@ -49,6 +49,22 @@ def refused(status, words, call):
         assert word in str(error.value), (word, str(error.value))
 
 
+def test_numbers_are_not_read_as_bytes(tmp_path, monkeypatch):
+    """An axis of mlx has less than 2 GiB elements, so a large tensor is no axis of bytes."""
+    torch_files.saved(tmp_path / FILE, {"weight": (ARRAY, "float32")})
+    counts, own = [], mx.array
+
+    def array(values):
+        counts.append(len(values))
+        return own(values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mx, "array", array)
+        weight = torch_file.load(str(tmp_path / FILE))["weight"]
+    assert counts == [ARRAY.size]
+    assert weight.dtype == mx.float32 and (np.array(weight) == ARRAY).all()
+
+
 @pytest.mark.parametrize("old", [False, True], ids=["archive", "old"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["bert", "modernbert"])
