@@ -52,6 +52,7 @@ class DeviceMemory:
         self._before: dict[str, int] = {}  # mlx's own limits, restored at stop
         self._awake = False  # there was work since memory was given back
         self._rests_at: float | None = None  # when it is given back, if no work comes
+        self._used = (0, 0)  # bytes of arrays and of freed buffers, when they were last read
 
     def start(self) -> None:
         """Set the limits."""
@@ -71,18 +72,24 @@ class DeviceMemory:
         self._before.clear()
 
     def note(self, worked: bool) -> None:
-        """Note whether a step had work."""
+        """Note whether a step had work.
+
+        Operations on arrays and short runs are no steps: their work shows in mlx's memory.
+        """
         if not self._gives_back:
             return
         if worked:
             self._rests_at = None
             if not self._awake:
                 self._wake()
-        elif self._awake:
-            if self._rests_at is None:
+            return
+        used = (mx.get_active_memory(), mx.get_cache_memory())
+        if self._awake or used[1]:
+            if self._rests_at is None or used != self._used:
                 self._rests_at = perf_counter() + IDLE
             elif perf_counter() >= self._rests_at:
                 self._rest()
+        self._used = used
 
     @property
     def due(self) -> float | None:

@@ -27,6 +27,7 @@ class Mac:
     def __init__(self, about=M1):
         self.about = about
         self.calls = []
+        self.cached = 0  # bytes of freed buffers
         self._limits = {"cache": MLX_CACHE, "wired": 0, "memory": 16 * GIB}
 
     def __getattr__(self, name):
@@ -52,6 +53,13 @@ class Mac:
 
     def clear_cache(self):
         self.calls.append("clear")
+        self.cached = 0
+
+    def get_cache_memory(self):
+        return self.cached
+
+    def get_active_memory(self):
+        return 0
 
     def since(self):
         """The calls since the last question."""
@@ -121,6 +129,24 @@ def test_work_that_comes_in_time_keeps_what_is_wired(mac, clock, folder):
             clock.now += 0.9 * device_memory.IDLE
             generate(engine, folder(KV))
         assert mac.since() == []
+
+
+def test_buffers_of_operations_alone_are_given_back(mac, clock):
+    """Operations and short runs are no steps of the scheduler."""
+    with in_process.started() as engine:
+        mac.since()
+        for mac.cached in (100, 200):
+            clock.now += 0.9 * device_memory.IDLE
+            engine.step()
+            assert engine.due == device_memory.IDLE
+        assert mac.since() == []
+        clock.now += device_memory.IDLE
+        engine.step()
+        assert mac.since() == ["clear"]
+        assert engine.due is None
+        engine.step()
+        assert engine.due is None
+    assert mac.since() == [("cache", MLX_CACHE)]
 
 
 def made(mac, **params):
