@@ -206,6 +206,7 @@ typedef struct cow_array_parts {
   X(void, memory_trim, cow_memory_trim, (void))                                                    \
   X(size_t, memory_capacity, cow_memory_capacity, (const void* data))                              \
   X(void, memory_bound, cow_memory_bound, (size_t limit, size_t others))                           \
+  X(void, memory_count_with_engine, cow_memory_count_with_engine, (void* data))                    \
   X(size_t, memory_in_use, cow_memory_in_use, (void))                                              \
   X(int64_t, arrays_add_host, cow_arrays_add_host,                                                 \
     (void* data, int32_t dtype, int32_t rank, const int64_t* shape))                               \

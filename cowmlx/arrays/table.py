@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
         def __call__(
             self, address: int, room: int, let_go: int, shape: tuple[int, ...], dtype: int
-        ) -> mx.array | None:
-            """Return the value; None if only a copy can be one.
+        ) -> tuple[mx.array, bool] | None:
+            """Return the value, and whether mlx counts its bytes; None if only a copy can be one.
 
             Args:
                 address: of the row-major elements, behind 32 writable bytes.

@@ -87,9 +87,9 @@ cdef class HeldArray:
         cdef void* memory = host.arrays_take_memory(self.array)
         if memory == NULL:
             return None
-        value = None
+        made = None
         try:
-            value = make(
+            made = make(
                 <size_t> memory,
                 host.memory_capacity(memory),
                 <size_t> host.memory_let_go,
@@ -97,12 +97,16 @@ cdef class HeldArray:
                 self.parts.dtype,
             )
         finally:
-            if value is None:
+            if made is None:
                 host.arrays_return_memory(self.array, memory)
-        if value is not None:
-            Py_INCREF(value)
-            host.arrays_set_object(self.array, <void*> value, memory)
-            self.parts.object = <void*> value
+        if made is None:
+            return None
+        value, is_counted = made
+        if is_counted:
+            host.memory_count_with_engine(memory)
+        Py_INCREF(value)
+        host.arrays_set_object(self.array, <void*> value, memory)
+        self.parts.object = <void*> value
         return value
 
 

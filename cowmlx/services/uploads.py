@@ -41,8 +41,8 @@ def at_once(held: Held) -> mx.array | None:
 
 def _adopt(
     address: int, room: int, let_go: int, shape: tuple[int, ...], dtype: int
-) -> mx.array | None:
-    adopted: mx.array | None = kernels.module().adopt(
+) -> tuple[mx.array, bool] | None:
+    adopted: tuple[mx.array, bool] | None = kernels.module().adopt(
         address, room, let_go, shape, dtypes.type_of(dtype)
     )
     return adopted

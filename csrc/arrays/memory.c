@@ -20,7 +20,7 @@ static const size_t LEAST_KEPT = (size_t)1 << 20;
 typedef struct block {
   atomic_size_t holders;
   size_t capacity;
-  size_t bytes; /* asked for */
+  size_t bytes; /* asked for; 0: the engine counts them */
   void* begin;  /* to be freed */
 } block;
 
@@ -167,6 +167,13 @@ bool cow_memory_is_shared(const void* data) {
 }
 
 size_t cow_memory_capacity(const void* data) { return block_of((void*)(uintptr_t)data)->capacity; }
+
+void cow_memory_count_with_engine(void* data) {
+  block* one = block_of(data);
+  atomic_fetch_add(&others, one->bytes);
+  atomic_fetch_sub(&in_use, one->bytes);
+  one->bytes = 0;
+}
 
 void cow_memory_let_go(void* data) {
   if (!data || atomic_fetch_sub(&block_of(data)->holders, 1) != 1) return;

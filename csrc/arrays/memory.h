@@ -20,6 +20,9 @@ bool cow_memory_is_shared(const void* data);
 /* Its bytes: at least the number that was asked for. */
 size_t cow_memory_capacity(const void* data);
 
+/* Let the engine count the memory from now on: it does so until its holder lets go. */
+void cow_memory_count_with_engine(void* data);
+
 /* Bound the memory that is held, together with `others` bytes of the engine. */
 void cow_memory_bound(size_t limit, size_t others);
 

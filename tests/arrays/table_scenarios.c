@@ -314,6 +314,21 @@ static void children_let_go(void) {
   cow_memory_let_go(memory);
 }
 
+/* Memory that the engine counts is counted once, and not again when it is freed. */
+static void engine_counts(void) {
+  cow_memory_bound(SIZE_MAX, 0);
+  size_t before = cow_memory_in_use();
+  void* memory = cow_memory_new(BLOCK);
+  EXPECT(memory && cow_memory_in_use() == before + BLOCK);
+  cow_memory_count_with_engine(memory);
+  EXPECT(cow_memory_in_use() == before + BLOCK);
+  cow_memory_bound(SIZE_MAX, 7); /* what it says that it has */
+  EXPECT(cow_memory_in_use() == before + 7);
+  cow_memory_let_go(memory);
+  EXPECT(cow_memory_in_use() == before + 7);
+  cow_memory_bound(SIZE_MAX, 0);
+}
+
 /* ------------------------------------------------------------------ Slots */
 
 /* A slot that has had all generations is not used again; a handle is never an older one. */
@@ -355,6 +370,7 @@ int main(void) {
   children_let_go();
   for (int i = 0; i < SHARED; i++) shared[i] = i % 2 ? made() : of_engine();
   run(work);
+  engine_counts();
   slots_end();
   stop_with_tensors_away();
   drop_objects();

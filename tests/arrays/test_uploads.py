@@ -66,6 +66,35 @@ def test_memory_goes_back_once_nobody_needs_it(arrays, lib, on_engine):
     Programs(lib).free(program)
 
 
+@pytest.mark.skipif(not kernels.available(), reason=kernels.reason())
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_memory_counts_once(arrays, on_engine, monkeypatch, is_counted):
+    """Metal counts what it computes in place; here it is made to seem so."""
+    adopt = uploads._adopt
+
+    def adopt_so(*given: Any) -> tuple[mx.array, bool]:
+        made = adopt(*given)
+        assert made is not None and made[1] is False
+        return made[0], is_counted
+
+    def bytes_in_use(service: Service) -> list[int]:
+        table, limit = service._table, mx.get_memory_limit()
+        table.bound_memory(limit, 0)
+        used = [table.memory_in_use()]
+        service.get(handle)
+        used.append(table.memory_in_use())
+        table.bound_memory(limit, 0)  # the engine says what it has
+        return [*used, table.memory_in_use()]
+
+    handle = arrays.create(np.ones(MANY, np.float32))
+    with monkeypatch.context() as patched:
+        patched.setattr(uploads, "_adopt", adopt_so)
+        first, at_once, later = on_engine(bytes_in_use)
+    assert at_once == first
+    assert later - first == (-4 * MANY if is_counted else 0)
+    arrays.free(handle)
+
+
 def test_an_exported_tensor_never_changes(arrays, lib):
     """Not even where a run may compute in the array's memory."""
     program = Programs(lib).create(graph([value("x", ["n"])], [node("y", "negative", "x")], ["y"]))

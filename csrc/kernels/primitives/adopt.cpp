@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <unistd.h>
+
 #include "mlx/device.h"
 #include "operation.h"
 
@@ -31,25 +33,37 @@ using mx::allocator::Buffer;
 
 using LetGo = void (*)(void*);
 
+/* Metal uses whole pages alone where they are. */
+bool is_of_pages(uintptr_t address, size_t room) {
+  const long page = sysconf(_SC_PAGESIZE);
+  return page > 0 && room > 0 && (address | room) % static_cast<size_t>(page) == 0;
+}
+
+/* An array, and whether mlx counts its bytes as its own. */
+using Adopted = std::pair<mx::array, bool>;
+
 /* Returns nothing if the data cannot be used where they are. */
-std::optional<mx::array> adopt(uintptr_t address, size_t room, uintptr_t let_go,
-                               const std::vector<int32_t>& shape, mx::Dtype dtype) {
+std::optional<Adopted> adopt(uintptr_t address, size_t room, uintptr_t let_go,
+                             const std::vector<int32_t>& shape, mx::Dtype dtype) {
   void* data = reinterpret_cast<void*>(address);
   const auto last = reinterpret_cast<LetGo>(let_go);
   const mx::Shape sides(shape.begin(), shape.end());
-  Buffer made = mx::allocator::make_buffer(data, room);
+  Buffer made =
+      is_of_pages(address, room) ? mx::allocator::make_buffer(data, room) : Buffer(nullptr);
   if (made.ptr() != nullptr) {
     auto end = [data, last](Buffer buffer) {
       mx::allocator::release(buffer);
       last(data);
     };
-    return mx::array(mx::allocator::Data(made, std::move(end)), sides, dtype);
+    mx::allocator::Data held(made, std::move(end));
+    return Adopted(mx::array(std::move(held), sides, dtype), true);
   }
   if (front() == 0) return std::nullopt;
   char* begin = static_cast<char*>(data) - front();
   std::memcpy(begin, &room, front());
   auto end = [data, last](Buffer) { last(data); };
-  return mx::array(mx::allocator::Data(Buffer(begin), std::move(end)), sides, dtype);
+  mx::allocator::Data held(Buffer(begin), std::move(end));
+  return Adopted(mx::array(std::move(held), sides, dtype), false);
 }
 
 bool available(const std::vector<mx::array>& arrays) {
@@ -72,7 +86,8 @@ Args:
     dtype: type of the elements.
 
 Returns:
-    None, and nothing is called, if the elements would have to be copied.)");
+    The array, and whether mlx counts its bytes as active memory. None, and nothing is called, if the
+    elements would have to be copied.)");
   module.def("available", available, "arrays"_a,
              "Whether arrays that are being computed have their elements.");
 }
