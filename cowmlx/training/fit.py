@@ -82,7 +82,7 @@ def _window(steps: list[Step], seconds: float) -> dict[str, Any]:
     if len(steps) > 1:
         loss = sum(step.loss * step.targets for step in steps) / targets
     return {
-        "targets": targets,
+        "targets": round(targets),
         "loss": loss,
         "perplexity": Evaluation(loss, targets, math.nan).perplexity,
         "learning_rate": steps[-1].learning_rate,
@@ -94,7 +94,7 @@ def _window(steps: list[Step], seconds: float) -> dict[str, Any]:
 def _evaluated(found: Evaluation) -> dict[str, Any]:
     """Return the fields of an event with an evaluation."""
     return {
-        "targets": found.targets,
+        "targets": round(found.targets),
         "validation_loss": found.loss,
         "accuracy": found.accuracy,
         "perplexity": found.perplexity,

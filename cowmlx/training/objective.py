@@ -93,6 +93,14 @@ class DataSource(Protocol):
         """
 
 
+def weighted(mean: mx.array, targets: mx.array) -> mx.array:
+    """Return the sum over targets of which an array is the mean, lazily; 0 if there are none.
+
+    The mean over no targets is often NaN, as is its product with 0.
+    """
+    return mx.where(targets == 0, 0, mean * targets.astype(mean.dtype))
+
+
 def key_of(seed: int, *place: str | int) -> mx.array:
     """Return a random key, uint32 (2,), that the seed and the place alone decide.
 

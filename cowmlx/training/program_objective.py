@@ -18,7 +18,7 @@ from cowmlx.programs.operations.half import widened
 from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.program import Pending, Program
 from cowmlx.training import initial
-from cowmlx.training.objective import key_of
+from cowmlx.training.objective import key_of, weighted
 from cowmlx.training.optimizers import matches
 
 LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
@@ -137,7 +137,7 @@ class ProgramObjective:
         outputs = {name: results[at] for name, at in self._outputs.items()}
         targets = outputs.get(TARGETS, _rows(batch)).astype(mx.float32)
         correct = outputs.get(CORRECT, mx.array(-1)).astype(mx.float32)
-        return widened(outputs[LOSS]) * targets, targets, correct
+        return weighted(widened(outputs[LOSS]), targets), targets, correct
 
     def _run(
         self, program: Program, batch: Sequence[mx.array], key: mx.array | None

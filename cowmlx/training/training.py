@@ -14,7 +14,7 @@ from cowmlx.accelerate import kernels, trained
 from cowmlx.errors import CowMlxError, InvalidArgument
 from cowmlx.programs.failure import shown
 from cowmlx.programs.operations.half import widened
-from cowmlx.training.objective import Batch, DataSource, Objective, key_of
+from cowmlx.training.objective import Batch, DataSource, Objective, key_of, weighted
 from cowmlx.training.optimizers import Optimizer
 
 Turns = Generator[list[mx.array], None, "Step"]
@@ -23,8 +23,8 @@ Turns = Generator[list[mx.array], None, "Step"]
 class Sums:
     """Loss, targets and gradients of a batch, summed over its micro-batches.
 
-    The mean is over the targets of the whole batch, not a mean of means. Sums of 16 bits are kept
-    in float32.
+    The mean is over the targets of the whole batch, not a mean of means. A micro-batch without
+    targets adds nothing. Sums of 16 bits are kept in float32.
 
     Args:
         of_means: whether losses and gradients are means over targets: they are weighted with these,
@@ -50,8 +50,8 @@ class Sums:
             if self._first is not None:
                 before, first = self._first
                 self._first = None
-                self._add(before * self._targets, first, self._targets)
-            self._add(loss * number, gradients, number)
+                self._add(before, first, self._targets)
+            self._add(loss, gradients, number)
         else:
             self._add(loss, gradients, None)
         self._targets = self._targets + number
@@ -59,12 +59,13 @@ class Sums:
     def _add(
         self, loss: mx.array, gradients: Mapping[str, mx.array], weight: mx.array | None
     ) -> None:
-        self._loss = self._loss + widened(loss)
+        wide = widened(loss)
+        self._loss = self._loss + (wide if weight is None else weighted(wide, weight))
         for name, gradient in gradients.items():
             self._dtypes[name] = gradient.dtype
             wide = widened(gradient)
             if weight is not None:
-                wide = wide * weight.astype(wide.dtype)
+                wide = weighted(wide, weight)
             known = self._gradients.get(name)
             self._gradients[name] = wide if known is None else known + wide
 
@@ -138,7 +139,7 @@ class Step:
     """The result of a step of the optimizer."""
 
     loss: float  # the mean over targets, before the step
-    targets: int  # their number
+    targets: float  # their number, or the sum of their weights
     gradient_norm: float  # before clipping
     learning_rate: float  # of the step
     skipped: bool  # whether it was left out, since its loss or gradient was not finite
@@ -149,7 +150,7 @@ class Evaluation:
     """The quality of the parameters on other data."""
 
     loss: float  # the mean over targets
-    targets: int  # their number
+    targets: float  # their number, or the sum of their weights
     accuracy: float  # the fraction that is predicted right; NaN if unknown
 
     @property
@@ -284,8 +285,8 @@ class Training:
         Raises:
             InvalidArgument: the data have no target.
         """
-        loss = correct = 0.0
-        targets = number = 0
+        loss = correct = targets = 0.0
+        number = 0
         is_known = True
         while True:
             if isinstance(data, Asking):
@@ -298,11 +299,11 @@ class Training:
                 sums = list(self.objective.evaluate(micro_batch))
                 yield from self._computed(sums)
                 loss += _number(sums[0])
-                targets += int(_number(sums[1]))
+                targets += _number(sums[1])
                 right = _number(sums[2])
                 is_known = is_known and right >= 0
                 correct += right
-        if targets <= 0:
+        if not 0 < targets < math.inf:
             raise _no_target("the data")
         return Evaluation(loss / targets, targets, correct / targets if is_known else math.nan)
 
@@ -338,9 +339,9 @@ def _number(array: mx.array) -> float:
     return float(value)
 
 
-def _count(targets: mx.array, what: str) -> int:
-    number = int(_number(targets))
-    if number <= 0:
+def _count(targets: mx.array, what: str) -> float:
+    number = _number(targets)
+    if not 0 < number < math.inf:
         raise _no_target(what)
     return number
 

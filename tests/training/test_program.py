@@ -388,6 +388,53 @@ def test_targets_are_told_by_the_program(trainings):
         trainings.free(training)
 
 
+def weighted() -> dict:
+    """A mean of squares with the weight of each row; its sum is the targets."""
+    return graph(
+        [value("x", ["rows", 2]), value("weight", ["rows"])],
+        [
+            node("h", "matmul", "x", "w"),
+            node("q", "square", "h"),
+            node("m", "multiply", "q", "weight"),
+            node("s", "sum", "m"),
+            node("targets", "sum", "weight"),
+            node("loss", "divide", "s", "targets"),
+        ],
+        ["loss", "targets"],
+        parameters=[{**value("w", [2]), "init": "ones"}],
+    )
+
+
+@pytest.mark.parametrize("masked", [slice(2), slice(2, 4)])
+def test_micro_batches_without_targets_add_nothing(trainings, masked):
+    """Their mean is 0 / 0."""
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    weight = np.ones(6, np.float32)
+    weight[masked] = 0
+    found = []
+    for size in (0, 2):
+        training = trainings.create(
+            weighted(), optimizer={"name": "sgd", "learning_rate": 0.001}, micro_batch=size
+        )
+        evaluated = trainings.evaluate(training, inputs=[x, weight], batch_size=size)
+        step = trainings.step(training, [x, weight])
+        assert step.targets == evaluated.targets == 4
+        moved = trainings.parameter(training, "w").tolist()
+        found.append([evaluated.validation_loss, step.loss, step.gradient_norm, *moved])
+        trainings.free(training)
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+def test_weights_of_targets_are_fractions(trainings):
+    training = trainings.create(weighted())
+    given = [np.ones((5, 2), np.float32), np.full(5, 0.7, np.float32)]
+    assert trainings.evaluate(training, inputs=given).validation_loss == pytest.approx(4.0)
+    small = [given[0], np.full(5, 0.1, np.float32)]
+    assert trainings.evaluate(training, inputs=small).validation_loss == pytest.approx(4.0)
+    assert trainings.step(training, small).loss == pytest.approx(4.0)
+    trainings.free(training)
+
+
 def test_functions_get_their_user_data(trainings):
     training = trainings.create(network(), optimizer=ADAM, seed=SEED)
     seen = []
