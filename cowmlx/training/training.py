@@ -233,15 +233,8 @@ class Training:
             del loss, targets, gradients
             if number < last:
                 yield from self._computed(sums.arrays)
-        before = self.optimizer.copy_of_state()
-        try:
-            step = yield from self._update(sums)
-        except BaseException:
-            self.optimizer.restore(before)
-            raise
-        if step.skipped:
-            self.optimizer.restore(before)
-            self.skipped += 1
+        step = yield from self._update(sums)
+        self.skipped += step.skipped
         self.step += 1
         return step
 
@@ -249,19 +242,27 @@ class Training:
         """Compute the last micro-batch and the step at once; keep the result if it is finite."""
         loss, gradients = sums.mean()
         gradients, norm = clipped(gradients, self.settings.clip_value, self.settings.clip_norm)
-        updated = self.optimizer.updated(gradients, self.objective.parameters())
-        _require_as(self.objective.parameters(), updated, "the optimizer's new value of")
-        state = self.optimizer.state().values()
+        before = self.optimizer.copy_of_state()
+        try:
+            updated = self.optimizer.updated(gradients, self.objective.parameters())
+            _require_as(self.objective.parameters(), updated, "the optimizer's new value of")
+            after, state = self.optimizer.copy_of_state(), self.optimizer.state().values()
+        finally:
+            self.optimizer.restore(before)  # others may save the training before the step ends
         del gradients
         yield from self._computed([loss, norm, sums.targets, *updated.values(), *state])
         targets = _count(sums.targets, "the batch")
         numbers = _number(loss), _number(norm)
         is_finite = all(math.isfinite(number) for number in numbers)
+        if not (is_finite or self.settings.skip_non_finite):
+            raise self._not_finite(*numbers)
+        self.optimizer.restore(after)
+        rate = self.optimizer.learning_rate
         if is_finite:
             self.objective.set_parameters(updated)
-        elif not self.settings.skip_non_finite:
-            raise self._not_finite(*numbers)
-        return Step(numbers[0], targets, numbers[1], self.optimizer.learning_rate, not is_finite)
+        else:
+            self.optimizer.restore(before)
+        return Step(numbers[0], targets, numbers[1], rate, not is_finite)
 
     def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
         flagging = self._flagging

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from support.callbacks import StatusError
@@ -108,6 +110,28 @@ def test_a_training_is_saved_while_a_fit_runs(trainings, tmp_path):
     assert trainings.parameters(other) == trainings.parameters(plain)
     for each in (plain, training, other):
         trainings.free(each)
+
+
+def test_a_training_that_is_saved_within_a_step_is_as_before_it(trainings, tmp_path):
+    """The host is asked for the next batch while a step is computed."""
+    options = {"optimizer": OPTIMIZERS["adam"], "seed": 5}
+    whole, first, other = (trainings.create(network(), **options) for _ in range(3))
+    trainings.fit(whole, next_batch=lambda step: data(seed=step), steps=6)
+
+    def bring(step):
+        if step == 3:
+            trainings.save(first, tmp_path / "run")
+        return data(seed=step)
+
+    trainings.fit(first, next_batch=bring, steps=6)
+    arrays, metadata = mx.load(str(tmp_path / "run" / FILE), return_metadata=True)
+    assert arrays["optimizer.0.step"].item() == json.loads(metadata["training"])["step"] == 2
+    trainings.load(other, tmp_path / "run")
+    trainings.fit(other, next_batch=lambda step: data(seed=step), steps=6)
+    for training in (first, other):
+        assert trainings.parameters(training) == trainings.parameters(whole)
+    for training in (whole, first, other):
+        trainings.free(training)
 
 
 # ------------------------------------------------------------------ What goes wrong
