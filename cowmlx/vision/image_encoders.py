@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from cowmlx.errors import Unsupported
+from cowmlx.vision import towers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ FAMILIES = {
 }
 
 
+def is_of_tower(name: str, config: dict[str, Any]) -> bool:
+    """Whether a stored weight is one of a model's tower or of its projector."""
+    family = config.get("model_type")
+    return family in FAMILIES and towers.is_stored(name, _kind(family).places)
+
+
 def open_encoder(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> ImageEncoder[Any]:
     """Return the encoder of a model whose config has a part about images.
 
@@ -49,6 +56,10 @@ def open_encoder(path: str, config: dict[str, Any], tokenizer: Tokenizer) -> Ima
             "take images",
             value=str(family),
         )
-    module, name = FAMILIES[family]
-    encoder: ImageEncoder[Any] = getattr(import_module(module), name)(path, config, tokenizer)
+    encoder: ImageEncoder[Any] = _kind(family)(path, config, tokenizer)
     return encoder
+
+
+def _kind(family: str) -> Any:
+    module, name = FAMILIES[family]
+    return getattr(import_module(module), name)

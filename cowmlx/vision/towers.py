@@ -134,6 +134,12 @@ def siglip_places(prefix: str) -> dict[str, str]:
     }
 
 
+def is_stored(name: str, places: dict[str, str]) -> bool:
+    """Whether a stored weight is a tower's, with places as of :func:`load_steps`."""
+    first = {place.partition(".")[0] for place in places if not place.startswith(".")}
+    return name.removeprefix("model.").partition(".")[0] in first
+
+
 def load_steps(
     tower: Module, path: str, config: dict[str, Any], places: dict[str, str]
 ) -> Generator[None, None, None]:
@@ -149,12 +155,11 @@ def load_steps(
         NotFound, BadFormat, InputOutput, OutOfMemory: as for a model's load.
     """
     files = weights.shards(path)
-    first = {name.partition(".")[0] for name in places if not name.startswith(".")}
     found: dict[str, mx.array] = {}
     for name, array in weights.read(files).items():
-        name = name.removeprefix("model.")
-        if name.partition(".")[0] not in first:
+        if not is_stored(name, places):
             continue
+        name = name.removeprefix("model.")
         for old, new in places.items():
             name = name.replace(old, new)
         found[name] = _flat(array)

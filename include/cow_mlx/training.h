@@ -297,7 +297,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
  * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
  *                      and "dequantize" (true: weights of 16 or 32 bits in place of quantized ones
  * that had an adapter); may be NULL
- * @retval COW_MLX_EUNSUPPORTED  the training is of a program
+ * @retval COW_MLX_EUNSUPPORTED  the training is of a program, or fuse is true and a layer has
+ *                               weights of nvfp4 with a global scale
  * @retval COW_MLX_ENOENT        the folder that it is in is missing
  * @retval COW_MLX_EIO           it cannot be written, it is the folder of the model, or something
  *                               else is there, which stays

@@ -10,15 +10,20 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from support import tiny_models
+from mlx.utils import tree_flatten
+from support import heads, tiny_models, tiny_vision_models
 from support.loaded import drain, load
 
 from cowmlx.accelerate.blocks import parameters
-from cowmlx.errors import CowMlxError, InputOutput, NotFound
+from cowmlx.errors import CowMlxError, InputOutput, NotFound, Unsupported
+from cowmlx.models import adapters, mtp
+from cowmlx.models import network as networks
+from cowmlx.models.images import ImageStore
 from cowmlx.training.language import export
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
 from cowmlx.training.language.token_inputs import TokenBatch
+from cowmlx.vision import image_encoders
 
 HERE = pathlib.Path(__file__).parent
 FOUR_BITS = {"group_size": 32, "bits": 4}
@@ -154,9 +159,53 @@ def test_publishing_copies_no_weights_of_the_model(tmp_path: pathlib.Path) -> No
 
 
 def flat(network: Any) -> list[mx.array]:
-    from mlx.utils import tree_flatten
-
     return [array for _, array in tree_flatten(network.parameters())]
+
+
+@pytest.mark.parametrize("family", tiny_vision_models.FAMILIES)
+def test_towers_are_written(tmp_path: pathlib.Path, family: str) -> None:
+    """Under names with which the folder loads, whatever the network calls its weights."""
+    path = tiny_vision_models.make(tmp_path / "model", family)
+    run = trained(load(path), {"type": "lora"})
+    drain(export.export(run, str(tmp_path / "out"), fuse=True))
+    again = load(tmp_path / "out")
+    assert isinstance(again.images, ImageStore)
+    assert parameters(again.network).keys() == parameters(run.model.network).keys()
+    for folder in (path, tmp_path / "out"):
+        assert towers(folder, run.model.config) == towers(path, run.model.config) != {}
+    drain(again.images.encoder._read_tower())
+
+
+def towers(folder: pathlib.Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The bytes of the weights of a tower, by their names without "model."."""
+    stored: Any = mx.load(str(folder / "model.safetensors"))
+    return {
+        name.removeprefix("model."): array.tolist()
+        for name, array in stored.items()
+        if image_encoders.is_of_tower(name, config)
+    }
+
+
+@pytest.mark.parametrize("family", heads.ARCHITECTURES)
+def test_heads_that_draft_are_written(tmp_path: pathlib.Path, family: str) -> None:
+    path = tiny_models.make(tmp_path / "model", family)
+    heads.add(path, family, stored_less_one=family == "qwen3_5")
+    run = trained(load(path), {"type": "lora", "num_layers": 1})
+    drain(export.export(run, str(tmp_path / "out"), fuse=True))
+    head, again = (mtp.head_of(load(folder)) for folder in (path, tmp_path / "out"))
+    expected, found = dict(tree_flatten(head.parameters())), dict(tree_flatten(again.parameters()))
+    assert expected.keys() == found.keys()
+    assert all(mx.array_equal(array, found[name]).item() for name, array in expected.items())
+
+
+def test_weights_with_a_global_scale_are_not_merged(tmp_path: pathlib.Path) -> None:
+    run = trained(
+        load(tiny_models.make(tmp_path / "model", "llama", quantize=FOUR_BITS)), {"type": "lora"}
+    )
+    net = networks.share(export.published(run).network)
+    next(iter(adapters.layers_of(net).values())).linear.global_scale = mx.array(2.0)
+    with pytest.raises(Unsupported, match=r"the weights of .* have a global scale"):
+        export._fuse(net, dequantize=False)
 
 
 def test_requantised_layers_stay_packed(tmp_path: pathlib.Path) -> None:

@@ -11,6 +11,8 @@ import mlx.core as mx
 import pytest
 from support import tiny_models
 from support.callbacks import StatusError
+from support.paths import EYES
+from support.seen import said
 from support.signatures import (
     ECANCELED,
     EFORMAT,
@@ -295,6 +297,57 @@ def test_what_is_of_programs_and_what_is_of_models(trainings, model, tmp_path):
     assert not (tmp_path / "x").exists()
     for training in (language, program):
         trainings.free(training)
+
+
+@pytest.mark.parametrize("dequantize", [False, True])
+@pytest.mark.parametrize("keys", [None, ["self_attn.q_proj"]])
+def test_a_model_quantized_as_it_was_loaded_is_exported(
+    trainings, lib, folder, tmp_path, dequantize, keys
+):
+    model = lib.load(folder, quantize_bits=4, quantize_group=32)
+    training = trainings.create_for_model(model, fine_tune={"rank": 4, "keys": keys})
+    trainings.fit(training, lines=text(LINES), steps=3)
+    trainings.export(training, tmp_path / "out", fuse=True, dequantize=dequantize)
+    adapter = trainings.adapter(training)
+    context = lib.context(model)
+    lib.set_adapter(context, adapter)
+    expected = mx.array(logits(lib, context))
+    exported = lib.load(tmp_path / "out")
+    other = lib.context(exported)
+    found = mx.array(logits(lib, other))
+    if dequantize:
+        assert mx.abs(found - expected).max().item() < 0.05
+    else:  # which rounds again
+        for name in ("quantization", "bytes"):
+            assert lib.info(exported)[name] == lib.info(model)[name]
+    for each in (context, other):
+        lib.free(each)
+    lib.free_adapter(adapter)
+    trainings.free(training)
+    for each in (model, exported):
+        lib.free_model(each)
+
+
+def test_a_model_that_sees_is_exported_with_its_tower(trainings, lib, tmp_path):
+    model = lib.load(EYES)
+    training = trainings.create_for_model(model, fine_tune={"rank": 4})
+    trainings.fit(training, lines=text(CHAT), steps=3)
+    trainings.export(training, tmp_path / "out", fuse=True)
+    exported, adapter = lib.load(tmp_path / "out"), trainings.adapter(training)
+    found = []
+    for each, own in ((model, 0), (model, adapter), (exported, 0)):
+        context = lib.context(each)
+        if own:
+            lib.set_adapter(context, own)
+        lib.begin(context, said(lib, each, (60, 60, 1), "What is this?"), max_tokens=0)
+        found.append(mx.array(lib.logits(context)))
+        lib.free(context)
+    before, adapted, merged = found
+    assert mx.abs(merged - adapted).max().item() < 1e-2 < mx.abs(merged - before).max().item()
+    lib.free_adapter(adapter)
+    trainings.free(training)
+    for each in (model, exported):
+        lib.free_model(each)
 
 
 def test_a_run_of_another_model_is_refused(trainings, lib, model, tmp_path):

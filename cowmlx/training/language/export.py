@@ -17,17 +17,19 @@ from mlx.utils import tree_unflatten
 from cowmlx import failures
 from cowmlx.accelerate import blocks
 from cowmlx.accelerate.device import take_out
-from cowmlx.errors import CowMlxError, InputOutput
+from cowmlx.errors import CowMlxError, InputOutput, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, safetensors, weights
-from cowmlx.models import adapters
+from cowmlx.models import adapters, mtp
 from cowmlx.models import network as networks
 from cowmlx.models.model import Model
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import FULL
+from cowmlx.vision import image_encoders
 
 _ADAPTER_CONFIG, _ADAPTER = "adapter_config.json", "adapters.safetensors"
 _CONFIG, _INDEX = "config.json", "model.safetensors.index.json"
+_QUANTIZATION = ("quantization", "quantization_config")
 # Bytes of weights in one file, which is written in one step.
 _MAX_SHARD = 512 << 20
 _SHARD = re.compile(r"model(-[0-9]{5}-of-[0-9]{5})?\.safetensors")
@@ -77,6 +79,7 @@ def export(
     Raises:
         NotFound, InputOutput: the folder cannot be written, is the model's own or has files that
             no export writes; or the model's own cannot be read.
+        Unsupported: an adapter cannot be merged into quantized weights of this kind.
     """
     check_place(objective, folder, fuse=fuse)
     if fuse or objective.options.kind == FULL:
@@ -144,10 +147,17 @@ def _export_model(
     net = networks.share(model.network)
     take_out(net)
     dense = _fuse(net, dequantize)
-    arrays = _as_stored(net, objective.model)
     config = config_files.read_json(os.path.join(model.path, _CONFIG))
+    for key in _QUANTIZATION:
+        if model.config.get(key) is not None:  # it may have been quantized as it was loaded
+            config[key] = model.config[key]
     if dense:
         _note_dense(config, dense, net)
+    arrays = _as_stored(net, model)
+    tower = _tower(net, model, arrays)
+    if not tower and "vision_tower" not in net:
+        config.pop("vision_config", None)
+    arrays |= tower | _head(net, model)
     with places.whole(folder, *_form(objective, fuse=True)) as fresh:
         yield
         _copy_beside(model.path, fresh)
@@ -162,6 +172,13 @@ def _fuse(net: Any, dequantize: bool) -> list[str]:
     fused, dense = [], []
     for name, layer in adapters.layers_of(net).items():
         base = layer.get("linear", layer.get("embedding"))
+        if base.get("global_scale") is not None:
+            raise Unsupported(
+                f"fuse is true, but the weights of {name} have a global scale, which merging would "
+                "lose; export an adapter",
+                argument="options_json.fuse",
+                value=name,
+            )
         made = layer.fuse(dequantize=dequantize) if "scales" in base else layer.fuse()
         if "scales" in base and "scales" not in made:
             dense.append(name)
@@ -174,7 +191,7 @@ def _fuse(net: Any, dequantize: bool) -> list[str]:
 def _note_dense(config: dict[str, Any], dense: list[str], net: Any) -> None:
     """Note in a config the layers that are no longer quantized."""
     quantized = any("scales" in module for _, module in net.named_modules())
-    for key in ("quantization", "quantization_config"):
+    for key in _QUANTIZATION:
         if not quantized:
             config.pop(key, None)
         elif isinstance(config.get(key), dict):
@@ -185,8 +202,7 @@ def _as_stored(net: Any, model: Model) -> dict[str, mx.array]:
     """Return a network's weights in the dtypes of the model's folder."""
     arrays = weights.flatten(net.parameters())
     try:
-        found = weights.read(weights.shards(model.path))
-        found = net.sanitize(found) if hasattr(net, "sanitize") else found
+        found = _sanitized(net, weights.read(weights.shards(model.path)))
         types = {name: array.dtype for name, array in found.items()}
     except Exception as error:  # the folder is gone or changed: keep the dtypes in memory
         failures.reraise_shortage(error)
@@ -199,6 +215,57 @@ def _as_stored(net: Any, model: Model) -> dict[str, mx.array]:
         else array
         for name, array in arrays.items()
     }
+
+
+def _sanitized(net: Any, arrays: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return stored weights under the names of a network, lazily."""
+    if not hasattr(net, "sanitize"):
+        return arrays
+    own: Any = networks.share(net)
+    for _, module in own.named_modules():
+        # Gemma's networks take out their head where it is tied, which they have done before.
+        if getattr(module, "tie_word_embeddings", False) is True:
+            module.setdefault("lm_head", None)
+    found: dict[str, mx.array] = own.sanitize(arrays)
+    return found
+
+
+def _tower(net: Any, model: Model, arrays: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Return the stored weights of the model's vision tower; empty if it has none.
+
+    Args:
+        net: the network that is written.
+        model: from the folder with the tower.
+        arrays: the network's weights as they are written.
+    """
+    if not isinstance(model.config.get("vision_config"), dict):
+        return {}
+    stored = weights.read(weights.shards(model.path))
+    stored = {
+        name: array
+        for name, array in stored.items()
+        if name not in arrays and image_encoders.is_of_tower(name, model.config)
+    }
+    bare = {name.removeprefix("model."): array for name, array in stored.items()}
+    for named in (stored, bare):
+        try:
+            read = _sanitized(net, arrays | named)
+        except Exception as error:  # the network does not know its weights under these names
+            failures.reraise_shortage(error)
+            continue
+        if read.keys() == arrays.keys():
+            return named
+    return {}
+
+
+def _head(net: Any, model: Model) -> dict[str, mx.array]:
+    """Return the weights of the model's head for draft_heads; empty if it has none."""
+    files = weights.shards(model.path)
+    found = mtp.stored_head(net, model.config, model.architecture, files, model.path)
+    if found is None:
+        return {}
+    head, name_of = found
+    return {name_of(name): array for name, array in weights.flatten(head.parameters()).items()}
 
 
 def _write_shards(folder: str, arrays: dict[str, mx.array]) -> Generator[None, None, None]:
