@@ -15,6 +15,7 @@ from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
@@ -33,7 +34,12 @@ _MAX_RANK = 65536
 _LARGEST_SCALE = 1000.0
 
 
-def adapted(model: Model, path: str, scale: float) -> Model:
+def adapted(
+    model: Model,
+    path: str,
+    scale: float,
+    require_room: Callable[[int, str], None] = lambda size, what: None,
+) -> Model:
     """Return a model with an adapter, whose other weights are the model's own arrays.
 
     Args:
@@ -41,6 +47,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
         path: the adapter's folder.
         scale: what its effect is multiplied by; only LoRA is linear in it. DoRA rescales every
             row to a trained length (arXiv 2402.09353, eq. 5), also where its change is 0.
+        require_room: raises where so many bytes may not be taken for a named purpose.
 
     Raises:
         InvalidArgument: the scale is no number, or one that leaves nothing of the model.
@@ -64,7 +71,7 @@ def adapted(model: Model, path: str, scale: float) -> Model:
             "separate adapters",
             argument="adapter_path",
         )
-    other = _sharing(model, settings, _load(path), path)
+    other = _sharing(model, settings, _load(path), path, require_room)
     for name, layer in layers_of(other.network).items():
         if not isinstance(layer.scale, int | float):
             raise Unsupported(
@@ -93,12 +100,17 @@ def adapted_by(model: Model, settings: dict[str, Any], arrays: dict[str, mx.arra
 
 
 def _sharing(
-    model: Model, settings: dict[str, Any], arrays: dict[str, mx.array], where: str
+    model: Model,
+    settings: dict[str, Any],
+    arrays: dict[str, mx.array],
+    where: str,
+    require_room: Callable[[int, str], None] = lambda size, what: None,
 ) -> Model:
     """Return a model with an adapter, its layers not yet fused."""
     net = network.share(model.network)
     _put(net, settings, arrays, model.package, model.form, where)
     net.eval()
+    require_room(sum(array.nbytes for array in arrays.values()), "the adapter")
     _evaluate(net, model.network, where)
     prove(net, where, model.package)
     return model.with_network(net)
@@ -268,6 +280,39 @@ def _put(
     net.load_weights(list(arrays.items()), strict=False)
     if full:
         put_into(net, form)
+    else:
+        keys = settings["lora_parameters"].get("keys")
+        _require_whole(net, own.keys() - arrays.keys(), keys is not None, where)
+
+
+def _require_whole(net: Any, missing: set[str], named: bool, where: str) -> None:
+    """Check that a file has all parameters of an adapter's layers.
+
+    A config that names no layers means all that can have an adapter; earlier versions of mlx-lm
+    trained fewer then. Layers that such a file has nothing of become those of the network again.
+
+    Raises:
+        BadFormat: parameters are missing.
+    """
+    from mlx.utils import tree_unflatten
+
+    layers, plain = layers_of(net), []
+    for name, layer in layers.items():
+        own = {f"{name}.{part}" for part in weights.flatten(layer.parameters())}
+        own = {full for full in own if is_adapter_parameter(full)}
+        base = layer.get("linear", layer.get("embedding"))
+        if own <= missing and base is not None and not named:
+            plain.append((name, base))
+            missing = missing - own
+    if missing or (layers and len(plain) == len(layers)):
+        lacking = ", ".join(sorted(missing)[:5]) or "all parameters of its layers"
+        raise mismatch(
+            f"the adapter {where} lacks {lacking}{' and more' if len(missing) > 5 else ''}, which "
+            f"its {_CONFIG} declares",
+            where,
+        )
+    if plain:
+        net.update_modules(tree_unflatten(plain))
 
 
 def _restore(net: Module, arrays: dict[str, mx.array]) -> None:

@@ -149,10 +149,18 @@ class Models:
     def _on_size(self, size: int, peak: int) -> Generator[object, None, None]:
         """Make room for a model's weights, and for what reading them takes at its peak."""
         yield from self._sleep.make_room(size)
+        self.require_room(peak, "the model")
+
+    def require_room(self, size: int, what: str) -> None:
+        """Make sure that weights may take so many bytes.
+
+        Raises:
+            OutOfMemory: they may not.
+        """
         if self._runtime.memory_is_limited:  # mlx's own limit does not bound weights
-            self._runtime.require_room(peak, "the model")
+            self._runtime.require_room(size, what)
         else:
-            self._runtime.admission.require(peak, "the model")
+            self._runtime.admission.require(size, what)
 
     def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
         """Return what loads a model on several machines; None if it is on this one alone."""
@@ -479,7 +487,7 @@ class Adapters:
 
         if model.is_asleep:  # before it has a copy, which would check other weights
             yield from model.read_steps()
-        adapted = adapters.adapted(model, path, scale)
+        adapted = adapters.adapted(model, path, scale, self._models.require_room)
         return self._runtime.handles.add(constants.KIND_ADAPTER, Adapter(model, adapted))
 
     def adapter_free(self, handle: int) -> None:

@@ -18,10 +18,11 @@ extern "C" {
  * The adapter shares the model's weights: contexts of one model can use different adapters, or
  * none, at once.
  *
- * @param scale  strength: 1 as it was trained, 0 without effect; any finite number
+ * @param scale  strength: 1 as it was trained, 0 without effect; from -1000 to 1000
  * @param out    receives the handle
  * @retval COW_MLX_ENOENT        the folder, or one of its files, is missing
- * @retval COW_MLX_EFORMAT       malformed, or an adapter of another model
+ * @retval COW_MLX_EFORMAT       malformed, without some parameters of its layers, or an adapter of
+ *                               another model
  * @retval COW_MLX_EUNSUPPORTED  scale is not 1 for a kind of adapter that cannot be scaled (DoRA,
  *                               full); or the model was loaded with an adapter_path
  */

@@ -14,7 +14,8 @@ from support import tiny_models
 from support.loaded import load
 from support.rounding import FACTOR, assert_as_exact
 
-from cowmlx.errors import BadFormat, CowMlxError, NotFound, Unsupported
+from cowmlx.errors import BadFormat, CowMlxError, NotFound, OutOfMemory, Unsupported
+from cowmlx.models import adapters
 
 COUNT = 12
 LORA = {"rank": 4, "scale": 10.0, "dropout": 0.0}
@@ -45,7 +46,6 @@ CANCELLING = 6.0
 def make(place: pathlib.Path, model: pathlib.Path, settings: dict[str, Any]) -> pathlib.Path:
     """Write an adapter that fits a model, of the same random weights every time."""
     from cowmlx.folders import weights
-    from cowmlx.models import adapters
     from cowmlx.networks import light_route
 
     settings = {"lora_parameters": LORA, **settings}
@@ -155,6 +155,21 @@ def damage(place: pathlib.Path, what: str) -> None:
         config.write_text(json.dumps(settings))
     elif what == "other names":
         mx.save_safetensors(str(weights), {"model.layers.9.lora_a": mx.zeros((2, 2))})
+    elif what == "no such rank":
+        settings["lora_parameters"]["rank"] = 65536
+        config.write_text(json.dumps(settings))
+        mx.save_safetensors(str(weights), {})
+    elif what in ("a part of a layer", "a layer of those that are named"):
+        arrays: Any = mx.load(str(weights))
+        name = next(name for name in arrays if name.endswith("q_proj.lora_a"))
+        left_out = name if what == "a part of a layer" else name.removesuffix("lora_a")
+        if left_out != name:
+            keys = ["self_attn.q_proj", "self_attn.k_proj"]
+            settings["lora_parameters"]["keys"] = keys
+            config.write_text(json.dumps(settings))
+            arrays = {full: a for full, a in arrays.items() if any(key in full for key in keys)}
+        arrays = {full: a for full, a in arrays.items() if not full.startswith(left_out)}
+        mx.save_safetensors(str(weights), arrays)
     elif what == "odd rank":
         settings["lora_parameters"]["rank"] = "many"
         config.write_text(json.dumps(settings))
@@ -173,6 +188,9 @@ def damage(place: pathlib.Path, what: str) -> None:
         ("other rank", BadFormat, "lora_a"),
         ("other names", BadFormat, "model.layers.9.lora_a"),
         ("odd rank", BadFormat, "rank"),
+        ("no such rank", BadFormat, "lacks all parameters"),
+        ("a part of a layer", BadFormat, "q_proj.lora_a"),
+        ("a layer of those that are named", BadFormat, "q_proj.lora_a, "),
     ],
 )
 def test_what_is_wrong_with_an_adapter_is_named(
@@ -183,3 +201,29 @@ def test_what_is_wrong_with_an_adapter_is_named(
     with pytest.raises(error) as failure:
         load(llama, adapter=place)
     assert words in str(failure.value)
+
+
+def test_a_layer_that_a_file_has_nothing_of_stays_as_it_is(
+    llama: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Earlier versions of mlx-lm trained fewer layers than those that can have an adapter."""
+    place = make(tmp_path / "adapter", llama, {"num_layers": 1})
+    file = str(place / "adapters.safetensors")
+    arrays: Any = mx.load(file)
+    mx.save_safetensors(file, {name: a for name, a in arrays.items() if "q_proj" in name})
+    found = load(llama, adapter=place).network
+    assert [name.rpartition(".")[2] for name in adapters.layers_of(found)] == ["q_proj"]
+
+
+def test_room_is_asked_for_before_an_adapter_is_read(
+    llama: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    place = make(tmp_path / "adapter", llama, {"num_layers": 1})
+    arrays: Any = mx.load(str(place / "adapters.safetensors"))
+
+    def require_room(size: int, what: str) -> None:
+        assert (size, what) == (sum(array.nbytes for array in arrays.values()), "the adapter")
+        raise OutOfMemory("no room")
+
+    with pytest.raises(OutOfMemory, match="no room"):
+        adapters.adapted(load(llama), str(place), 1.0, require_room)
