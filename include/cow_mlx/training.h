@@ -109,8 +109,8 @@ COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* COW_MLX_N
 /**
  * A language model is trained on lines of JSON objects: with "messages", and "tools" if any, which
  * the model's chat template renders; with "prompt" and "completion"; or with "text". Malformed
- * lines are refused with their numbers. batch_size 0 is 4 rows; shuffle keeps rows of similar
- * length together.
+ * lines are refused, with the numbers of the first five. batch_size 0 is 4 rows; shuffle keeps rows
+ * of similar length together.
  *
  * Or it is trained on two arrays, as a program is, given whole or by next_batch: tokens, int32
  * (rows, columns), with any token after the end of a row; and targets, bool of the same shape, true

@@ -224,8 +224,8 @@ def test_a_line_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, model: 
     monkeypatch.setattr(examples, "MAX_LINE", 1000)
     long = json.dumps({"text": "a" * 5000}).encode()
     found = dict(examples.lines(encoded(TEXTS[:1]) + b"\n" + long + b"\n" + encoded(TEXTS[:1])))
-    assert [len(line) > 1000 for line in found.values()] == [False, True, False]
-    assert len(found[2]) < 2100
+    assert [len(line) > 1000 for line in found.values()] == [False, True]
+    assert len(found[2]) < 1100
     with pytest.raises(BadFormat, match="line 2: it has more than 1000 bytes"):
         read(model, encoded(TEXTS[:1]) + b"\n" + long)
 

@@ -299,6 +299,17 @@ def test_what_is_of_programs_and_what_is_of_models(trainings, model, tmp_path):
         trainings.free(training)
 
 
+def test_a_line_without_end_is_refused_at_once(trainings, model, tmp_path):
+    """Its end is not looked for: to read 2 TB would take an hour."""
+    path = tmp_path / "sparse.jsonl"
+    with open(path, "wb") as file:
+        file.truncate(1 << 41)
+    training = trainings.create_for_model(model, **OPTIONS)
+    error = refused(trainings.fit, training, lines_file=path, steps=1)
+    assert (error.status, error.details["line"]) == (EFORMAT, 1)
+    trainings.free(training)
+
+
 @pytest.mark.parametrize("dequantize", [False, True])
 @pytest.mark.parametrize("keys", [None, ["self_attn.q_proj"]])
 def test_a_model_quantized_as_it_was_loaded_is_exported(

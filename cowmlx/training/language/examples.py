@@ -19,7 +19,8 @@ _BOM = b"\xef\xbb\xbf"
 def lines(source: bytes | str) -> Iterator[tuple[int, bytes]]:
     """Yield numbers, from 1, and lines of data or of the file with a path.
 
-    A line that is too long is cut after ``MAX_LINE`` bytes and one more.
+    A line that is too long is the last one, cut after more than ``MAX_LINE`` bytes: its end may be
+    far.
 
     Raises:
         NotFound, InputOutput: the file is missing, unreadable, or no regular file.
@@ -49,12 +50,10 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     number = 0
     while line := file.readline(MAX_LINE + 2):
         number += 1
-        whole = line.endswith(b"\n")
-        while not whole and len(line) > MAX_LINE:
-            rest = file.readline(MAX_LINE)
-            if not rest or rest.endswith(b"\n"):
-                break
         line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if len(line) > MAX_LINE:
+            yield number, line
+            return
         yield number, line.removeprefix(_BOM) if number == 1 else line
 
 
@@ -85,7 +84,7 @@ def parse(line: bytes) -> Example:
         Malformed: it is no JSON object of one of the forms.
     """
     if len(line) > MAX_LINE:
-        raise Malformed(f"it has more than {MAX_LINE} bytes")
+        raise Malformed(f"it has more than {MAX_LINE} bytes, and lines after it were not read")
     if not line.strip():
         raise Malformed("it is empty")
     try:
