@@ -74,7 +74,10 @@ def _made(
     yield from model.read_steps()
     objective = yield from LanguageObjective.steps(model, wanted, require_room)
     inputs = TokenInputs(model)
-    return Trainee.of(Training(objective, settings), inputs, params, takes_lines=True)
+    training = Training(objective, settings)
+    state = training.optimizer.state().values()
+    require_room(sum(array.nbytes for array in state), "the optimizer's state")
+    return Trainee.of(training, inputs, params, takes_lines=True)
 
 
 def _with_own(given: object, place: str, own: dict[str, Any]) -> dict[str, Any]:
@@ -159,7 +162,10 @@ def data_options(trainee: Trainee, params: dict[str, Any], is_validation: bool) 
 
 
 def read(
-    trainee: Trainee, params: dict[str, Any], is_validation: bool = False
+    trainee: Trainee,
+    params: dict[str, Any],
+    require_room: Callable[[int, str], None],
+    is_validation: bool = False,
 ) -> Generator[None, None, LanguageData | None]:
     """Read lines in bounded steps; None if there are none to evaluate on."""
     names = ("validation_lines", "validation_file") if is_validation else ("lines", "lines_file")
@@ -170,7 +176,7 @@ def read(
     wanted = data_options(trainee, params, is_validation)
     objective = objective_of(trainee)
     name = names[0] if lines is not None else ""
-    return (yield from read_lines(objective.model, source, wanted, name))
+    return (yield from read_lines(objective.model, source, wanted, name, require_room))
 
 
 def objective_of(trainee: Trainee) -> LanguageObjective:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from math import inf
 from time import perf_counter
 
+import mlx.core as mx
+
+from cowmlx.arrays.table import Submitted
 from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services.computing import Computation
+from cowmlx.services.computing import Computation, is_computed
 from cowmlx.training.fit import Report
 
 TYPE_CHECKING = False
@@ -15,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from typing import Any
 
-    import mlx.core as mx
-
+    from cowmlx.arrays.table import Held
     from cowmlx.call import Call
     from cowmlx.scheduling.streams import StreamPool
     from cowmlx.services.arrays import Arrays
@@ -81,7 +83,26 @@ class Trainee:
             raise BadState("another call is running on the training", reason="training_busy")
 
 
-class Making(SteppedCall):
+class AwaitingCall(SteppedCall):
+    """Steps that yield a :class:`Submitted`, and continue once it is settled."""
+
+    _submitted: Submitted | None = None
+
+    @property
+    def _is_awaiting(self) -> bool:
+        if self._submitted is not None and self._submitted.is_settled:
+            self._submitted = None
+        return self._submitted is not None
+
+    def _may_step(self) -> bool:
+        return not self._is_awaiting
+
+    def _receive(self, value: Any) -> None:
+        if isinstance(value, Submitted):
+            self._submitted = value
+
+
+class Making(AwaitingCall):
     """Makes a training.
 
     Args:
@@ -96,7 +117,7 @@ class Making(SteppedCall):
         self,
         call: Call,
         subject: object,
-        steps: Generator[None, None, Trainee],
+        steps: Generator[Any, None, Trainee],
         streams: StreamPool,
         open_training: Callable[[Trainee], int],
     ) -> None:
@@ -111,7 +132,7 @@ class Making(SteppedCall):
         self._call.succeed(self._open_training(result))
 
 
-class TrainingRun(SteppedCall):
+class TrainingRun(AwaitingCall):
     """A step, a fit, an evaluation or a load; the host receives what a step yields.
 
     Args:
@@ -151,7 +172,9 @@ class TrainingRun(SteppedCall):
     @property
     def wakes(self) -> float:
         """When it may want a turn without a request."""
-        return -inf if self._computing is not None or self._call.ready else inf
+        if self._computing is not None:
+            return -inf
+        return -inf if self._call.ready and not self._is_awaiting else inf
 
     def turn(self) -> bool:
         """Do one step, or compute some milliseconds of it; false if there is none now."""
@@ -219,7 +242,7 @@ class TrainingRun(SteppedCall):
         return self._call.refused or self._is_canceled()
 
     def _may_step(self) -> bool:
-        return self._call.ready or self._is_broken_off()
+        return self._is_broken_off() or (self._call.ready and super()._may_step())
 
     def _broken_off(self) -> Canceled | None:
         if self._is_canceled():
@@ -245,6 +268,8 @@ class TrainingRun(SteppedCall):
             self._call.post_training(value)
         elif isinstance(value, Request):
             self._call.ask_batch(value.step, value.count)
+        else:
+            super()._receive(value)
 
     def _release(self) -> None:
         self._computing = None
@@ -280,19 +305,26 @@ class HostData:
         self._arrays = arrays
         self._inputs = inputs
         self._micro_batch = micro_batch
+        self._values: list[mx.array] | None = None
         self._index = self._epoch = 0
 
     def request(self, step: int) -> Request:
         """Return the request for the batch of a step."""
         return Request(step, len(self._inputs.names))
 
+    def prepare(self, step: int) -> Generator[Submitted | Computation, None, None]:
+        """Take the host's batch; yields what has to end before it is there."""
+        handles = self._call.take_batch()
+        if handles is not None:
+            held = taken(self._arrays, handles, f"the batch of step {step}")
+            self._values = yield from computed(self._arrays, held)
+
     def batch(self, step: int) -> Rows | None:
         """Return the host's batch."""
-        handles = self._call.take_batch()
-        if handles is None:
+        values, self._values = self._values, None
+        if values is None:
             self._epoch, self._index = self._epoch + 1, 0
             return None
-        values = taken(self._arrays, handles, f"the batch of step {step}")
         self._inputs.check(values, f"the batch of step {step}: inputs")
         self._index += 1
         return self._inputs.batch(values, self._micro_batch)
@@ -301,16 +333,16 @@ class HostData:
         """Return None: the number is unknown."""
 
     def state(self) -> dict[str, Any]:
-        """Return the place."""
+        """Return the place; the data are unknown, so no fit continues there."""
         return {"epoch": self._epoch, "index": self._index, "data": None}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to a place; the host is asked by the step, so this only reports the place."""
+        """Go to a place, which is only reported: the host is asked by the step."""
         self._epoch, self._index = int(state["epoch"]), int(state["index"])
 
 
-def taken(arrays: Arrays, handles: list[int], what: str) -> list[mx.array]:
-    """Return the values of arrays and close their handles, also on an error.
+def taken(arrays: Arrays, handles: list[int], what: str) -> list[Held]:
+    """Return arrays and close their handles, also on an error.
 
     Raises:
         InvalidArgument: one is no open array.
@@ -321,7 +353,34 @@ def taken(arrays: Arrays, handles: list[int], what: str) -> list[mx.array]:
             raise InvalidArgument(
                 f"{what} has no array as inputs[{at}]", reason="missing", argument=f"inputs[{at}]"
             )
-        return [arrays.get(handle) for handle in handles]
+        return [arrays.held(handle) for handle in handles]
     finally:
         for handle in handles:
             arrays.close(handle)
+
+
+def settled(arrays: Arrays, held: list[Held]) -> Generator[Submitted, None, list[mx.array]]:
+    """Return the values of arrays, which may be lazy, and empty the list.
+
+    Yields those that a run or an upload still has to make.
+    """
+    with mx.stream(arrays.stream):
+        values = [arrays.value_of(each) for each in held]
+    held.clear()
+    for value in values:
+        if isinstance(value, Submitted) and not value.is_settled:
+            yield value
+    return [value.get() if isinstance(value, Submitted) else value for value in values]
+
+
+def computed(
+    arrays: Arrays, held: list[Held]
+) -> Generator[Submitted | Computation, None, list[mx.array]]:
+    """Return the computed values of arrays, and empty the list, while others have turns."""
+    values = yield from settled(arrays, held)
+    if not is_computed(values):
+        computation = Computation(values)
+        yield computation
+        if computation.error is not None:
+            raise computation.error
+    return values

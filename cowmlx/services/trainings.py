@@ -7,18 +7,23 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from cowmlx.arrays.table import Submitted
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange
+from cowmlx.errors import Canceled, InvalidArgument, OutOfRange
 from cowmlx.generated.constants import KIND_ADAPTER, KIND_PROGRAM, KIND_TRAINING
 from cowmlx.programs.failure import shown
 from cowmlx.programs.program import Program
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services import training_files
-from cowmlx.services.computing import Computation, is_computed
 from cowmlx.services.training_params import limits_of, require_unset, settings_of
-from cowmlx.services.training_runs import HostData, Making, Trainee, TrainingRun
-from cowmlx.training.array_data import ArrayData, Inputs
+from cowmlx.services.training_runs import (
+    HostData,
+    Making,
+    Trainee,
+    TrainingRun,
+    computed,
+    settled,
+)
+from cowmlx.training.array_data import ArrayData, Inputs, digest_of
 from cowmlx.training.fit import Fit, Limits, of_evaluation, of_step
 from cowmlx.training.program_objective import ProgramObjective
 from cowmlx.training.training import Training
@@ -72,11 +77,16 @@ class Trainings:
                 argument="fine_tune",
                 other="train",
             )
-        with mx.stream(self._arrays.stream):
-            given = self._initial(params)
+        names, held = params["initial_names"], self._held(params["initial_arrays"])
+        if len(set(names)) < len(names):
+            raise InvalidArgument(
+                "initial_names has a name twice", reason="conflict", argument="initial_names"
+            )
         patterns = params["train"] or None
 
-        def steps() -> Generator[None, None, Trainee]:
+        def steps() -> Generator[Any, None, Trainee]:
+            values = yield from settled(self._arrays, held)
+            given = dict(zip(names, values, strict=True))
             objective = yield from ProgramObjective.steps(
                 program, given, settings.seed, patterns, self._arrays.require_room
             )
@@ -98,13 +108,8 @@ class Trainings:
     def _open(self, trainee: Trainee) -> int:
         return self._runtime.handles.add(KIND_TRAINING, trainee)
 
-    def _initial(self, params: dict[str, Any]) -> dict[str, mx.array]:
-        names, handles = params["initial_names"], params["initial_arrays"]
-        if len(set(names)) < len(names):
-            raise InvalidArgument(
-                "initial_names has a name twice", reason="conflict", argument="initial_names"
-            )
-        return {name: self._arrays.get(array) for name, array in zip(names, handles, strict=True)}
+    def _held(self, handles: list[int]) -> list[Held]:
+        return [self._arrays.held(handle) for handle in handles]
 
     # -------------------------------------------------------------- Runs
 
@@ -113,21 +118,13 @@ class Trainings:
         """Make a step on a batch."""
         trainee = self.get(handle)
         trainee.require_idle()
-        values = []
-        with mx.stream(self._arrays.stream):
-            for held in inputs:
-                value = self._arrays.value_of(held)
-                if isinstance(value, Submitted):
-                    raise BadState("an array of inputs is still to be made by a run")
-                values.append(value)
-        inputs.clear()
-        with mx.stream(self._arrays.stream):
-            trainee.inputs.check(values)
-        batch = trainee.inputs.batch(values, trainee.options["micro_batch"])
         began = perf_counter()
 
         def steps() -> Generator[Any, None, Report]:
-            yield from _computed(values)
+            values = yield from computed(self._arrays, inputs)
+            trainee.inputs.check(values)
+            batch = trainee.inputs.batch(values, trainee.options["micro_batch"])
+            del values
             step = yield from trainee.training.advance(batch)
             return of_step(trainee.training, step, perf_counter() - began)
 
@@ -143,20 +140,20 @@ class Trainings:
         if self._is_on_lines(call, trainee, params):
             is_evaluated = not (params["validation_lines"] is params["validation_file"] is None)
             limits = limits_of(params, is_evaluated, False)
-            self._run(call, handle, trainee, _on_lines(trainee, params, limits, save))
+            self._run(call, handle, trainee, self._on_lines(trainee, params, limits, save))
             return
-        lazy: list[mx.array] = []
-        data = self._data(call, trainee, params, lazy)
-        validation = None
-        if params["validation"]:
-            validation = self._array_data(trainee, params, "validation", None, lazy)
-        limits = limits_of(params, validation is not None, isinstance(data, HostData))
-        with mx.stream(self._arrays.stream):
-            fit = Fit(trainee.training, data, validation, limits, save)
+        _require_data(call, params)
+        limits = limits_of(params, bool(params["validation"]), not params["inputs"])
+        inputs, others = self._held(params["inputs"]), self._held(params["validation"])
 
         def steps() -> Generator[Any, None, None]:
-            yield from _computed(lazy)
-            yield from fit.run()
+            data = yield from self._data(call, trainee, params, inputs, is_hashed=True)
+            validation = None
+            if others:
+                validation = yield from self._array_data(
+                    trainee, params, "validation", others, None, is_hashed=True
+                )
+            yield from Fit(trainee.training, data, validation, limits, save).run()
 
         self._run(call, handle, trainee, steps())
 
@@ -174,6 +171,19 @@ class Trainings:
         language.require_lines(params)
         return True
 
+    def _on_lines(
+        self, trainee: Trainee, params: dict[str, Any], limits: Limits, save: Save | None
+    ) -> Generator[Any, None, None]:
+        """Read the lines, then fit."""
+        from cowmlx.services import language_trainings as language
+
+        require_room = self._arrays.require_room
+        data = yield from language.read(trainee, params, require_room)
+        validation = yield from language.read(trainee, params, require_room, is_validation=True)
+        assert data is not None
+        trainee.data = data.info()
+        yield from Fit(trainee.training, data, validation, limits, save).run()
+
     @keeps_call
     def training_evaluate(self, call: Call, handle: int, params: dict[str, Any]) -> None:
         """Evaluate on data."""
@@ -182,19 +192,20 @@ class Trainings:
         require_unset(params)
         params = {**params, "shuffle": False}
         began = perf_counter()
-        given: DataSource | None = None
-        lazy: list[mx.array] = []
-        if not self._is_on_lines(call, trainee, params):
-            given = self._data(call, trainee, params, lazy)
+        is_on_lines = self._is_on_lines(call, trainee, params)
+        if not is_on_lines:
+            _require_data(call, params)
+        inputs = self._held(params["inputs"])
 
         def steps() -> Generator[Any, None, Report]:
-            yield from _computed(lazy)
-            data = given
-            if data is None:
+            data: DataSource | None
+            if is_on_lines:
                 from cowmlx.services import language_trainings as language
 
-                data = yield from language.read(trainee, params)
+                data = yield from language.read(trainee, params, self._arrays.require_room)
                 assert data is not None
+            else:
+                data = yield from self._data(call, trainee, params, inputs)
             result = yield from trainee.training.evaluate(data)
             return of_evaluation(trainee.training, result, perf_counter() - began)
 
@@ -233,42 +244,33 @@ class Trainings:
         return is_canceled
 
     def _data(
-        self, call: Call, trainee: Trainee, params: dict[str, Any], lazy: list[mx.array]
-    ) -> DataSource:
-        """Return data; of arrays, ``lazy`` receives those that have to be computed first."""
-        if not params["inputs"]:
-            if call.brings_batches:
-                micro_batch = trainee.options["micro_batch"]
-                return HostData(call, self._arrays, trainee.inputs, micro_batch)
-            raise InvalidArgument(
-                "there are no data: inputs_count is 0 and next_batch is NULL",
-                reason="missing",
-                argument="inputs",
-            )
-        if call.brings_batches:
-            raise InvalidArgument(
-                "inputs and next_batch exclude each other",
-                reason="conflict",
-                argument="inputs",
-                other="next_batch",
-            )
+        self,
+        call: Call,
+        trainee: Trainee,
+        params: dict[str, Any],
+        inputs: list[Held],
+        is_hashed: bool = False,
+    ) -> Generator[Any, None, DataSource]:
+        """Return data of arrays, or that the host brings if there are none."""
+        if not inputs:
+            return HostData(call, self._arrays, trainee.inputs, trainee.options["micro_batch"])
         seed = trainee.training.settings.seed if params["shuffle"] else None
-        return self._array_data(trainee, params, "inputs", seed, lazy)
+        return (yield from self._array_data(trainee, params, "inputs", inputs, seed, is_hashed))
 
     def _array_data(
         self,
         trainee: Trainee,
         params: dict[str, Any],
         name: str,
+        held: list[Held],
         seed: int | None,
-        lazy: list[mx.array],
-    ) -> ArrayData:
-        with mx.stream(self._arrays.stream):
-            values = [self._arrays.get(handle) for handle in params[name]]
-            trainee.inputs.check(values, name)
-        lazy += values
+        is_hashed: bool,
+    ) -> Generator[Any, None, ArrayData]:
+        values = yield from computed(self._arrays, held)
+        trainee.inputs.check(values, name)
+        digest = (yield from digest_of(values)) if is_hashed else ""
         micro_batch = trainee.options["micro_batch"]
-        return ArrayData(trainee.inputs, values, params["batch_size"], micro_batch, seed)
+        return ArrayData(trainee.inputs, values, params["batch_size"], micro_batch, seed, digest)
 
     # ----------------------------------------------------------- Questions
 
@@ -363,27 +365,25 @@ class Saving(SteppedCall):
         super().__init__(call, steps, stream, trainee)
 
 
-def _computed(lazy: list[mx.array]) -> Generator[Computation, None, None]:
-    """Compute arrays that hosts gave, while others have turns; the list is emptied."""
-    computation = None if is_computed(lazy) else Computation(lazy)
-    lazy.clear()
-    if computation is not None:
-        yield computation
-        if computation.error is not None:
-            raise computation.error
+def _require_data(call: Call, params: dict[str, Any]) -> None:
+    """Check that data are arrays, or that the host brings them.
 
-
-def _on_lines(
-    trainee: Trainee, params: dict[str, Any], limits: Limits, save: Save | None
-) -> Generator[Any, None, None]:
-    """Read the lines, then fit."""
-    from cowmlx.services import language_trainings as language
-
-    data = yield from language.read(trainee, params)
-    validation = yield from language.read(trainee, params, is_validation=True)
-    assert data is not None
-    trainee.data = data.info()
-    yield from Fit(trainee.training, data, validation, limits, save).run()
+    Raises:
+        InvalidArgument: there are none, or both.
+    """
+    if not params["inputs"] and not call.brings_batches:
+        raise InvalidArgument(
+            "there are no data: inputs_count is 0 and next_batch is NULL",
+            reason="missing",
+            argument="inputs",
+        )
+    if params["inputs"] and call.brings_batches:
+        raise InvalidArgument(
+            "inputs and next_batch exclude each other",
+            reason="conflict",
+            argument="inputs",
+            other="next_batch",
+        )
 
 
 def _parameters(objective: Objective) -> dict[str, mx.array]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
+from xxhash import xxh3_64
 
 from cowmlx.errors import InvalidArgument
 from cowmlx.generated.reasons import Reason
@@ -108,6 +109,27 @@ class Inputs:
         return Rows(Pieces(arrays, micro_batch))
 
 
+# Bytes that are hashed in a turn.
+_PART = 4 << 20
+
+
+def digest_of(arrays: Sequence[mx.array]) -> Generator[None, None, str]:
+    """Return a hash of computed arrays with rows, yielding between parts."""
+    hashed = xxh3_64()
+    for array in arrays:
+        rows = array.shape[0]
+        hashed.update(f"{array.dtype} {array.shape}".encode())
+        at_once = max(1, _PART * rows // max(array.nbytes, 1))
+        for begin in range(0, rows if array.size else 0, at_once):
+            numbers = mx.contiguous(array[begin : begin + at_once]).reshape(-1)
+            size = _PART // numbers.itemsize
+            for first in range(0, numbers.size, size):
+                part = numbers[first : first + size].view(mx.uint8)
+                hashed.update(memoryview(part))  # type: ignore[arg-type]
+                yield
+    return hashed.hexdigest()
+
+
 class ArrayData:
     """Batches of the rows of arrays; the last of an epoch may be smaller.
 
@@ -117,6 +139,7 @@ class ArrayData:
         batch_size: rows of a batch; 0: all.
         micro_batch: rows that are computed at once; 0: those of the batch.
         seed: of the order, another one in each epoch; None: the order of the arrays.
+        digest: of the arrays; other data have another one.
     """
 
     def __init__(
@@ -126,6 +149,7 @@ class ArrayData:
         batch_size: int,
         micro_batch: int,
         seed: int | None,
+        digest: str = "",
     ) -> None:
         self._inputs = inputs
         self._arrays = list(arrays)
@@ -133,8 +157,13 @@ class ArrayData:
         self._size = min(batch_size or self._rows, self._rows)
         self._micro_batch = micro_batch
         self._seed = seed
+        self._digest = digest
         self._epoch = self._index = 0
         self._order: tuple[int, mx.array] | None = None
+
+    def prepare(self, step: int) -> Generator[None, None, None]:
+        """Do nothing: batches are parts of the arrays."""
+        yield from ()
 
     def batch(self, step: int) -> Rows | None:
         """Return the next batch; None at the end of an epoch."""
@@ -165,8 +194,8 @@ class ArrayData:
         return -(-self._rows // self._size)
 
     def state(self) -> dict[str, Any]:
-        """Return the place, and a description of the data."""
-        data = [self._rows, self._size, self._seed is not None]
+        """Return the place, and a hash of the data and of how they become batches."""
+        data = f"{self._digest} {self._size}" + (" shuffled" if self._seed is not None else "")
         return {"epoch": self._epoch, "index": self._index, "data": data}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -139,9 +139,19 @@ class Fit:
         self._saved = -1
         self._last: Evaluation | None = None
         self._asked = -1
-        # Other data start at their beginning.
-        if training.place and training.place.get("data") == data.state().get("data"):
-            data.set_state(training.place)
+        self._continue()
+
+    def _continue(self) -> None:
+        """Go to the training's place in the same data; other data start at their beginning."""
+        training, known = self._training, self._data.state()["data"]
+        if self._validation is not None:
+            training.measure_on(self._validation.state()["data"])
+        if not training.place:
+            return
+        if training.place.get("data") != known:
+            training.best.since = 0
+        elif known is not None:
+            self._data.set_state(training.place)
 
     def run(self) -> Turns:
         """Run the fit; where it fails or is closed, the training stays after its last step.
@@ -192,6 +202,7 @@ class Fit:
         step = self._training.step
         if self._asking is not None and self._asked < step:
             yield self._ask(step)
+        yield from self._data.prepare(step)
         return self._data.batch(step)
 
     def _ask(self, step: int) -> object:

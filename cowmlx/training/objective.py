@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -65,9 +65,15 @@ class Objective(Protocol):
 class DataSource(Protocol):
     """Gives batches, in an order that (seed, epoch, index) alone decide.
 
-    Its place is the next batch to give: {"epoch": …, "index": …}, both from 0, and more fields
-    that it needs, as JSON.
+    Its place is the next batch to give: {"epoch": …, "index": …}, both from 0, and "data", a hash
+    of the data, or None if they are unknown.
     """
+
+    def prepare(self, step: int) -> Generator[Any, None, None]:
+        """Do long work for the next batch, which :meth:`batch` then returns; yields between parts.
+
+        Yields also what the work waits for, such as arrays.
+        """
 
     def batch(self, step: int) -> Batch | None:
         """Return the next batch and move on.

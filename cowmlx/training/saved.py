@@ -35,6 +35,7 @@ def described(
             "loss": best.loss if math.isfinite(best.loss) else None,
             "step": best.step,
             "since": best.since,
+            "data": best.data,
         },
     }
     arrays = {_PARAMETER + name: array for name, array in training.objective.parameters().items()}
@@ -93,7 +94,7 @@ def take_over(training: Training, state: Mapping[str, Any], arrays: Mapping[str,
     training.objective.set_parameters({name: arrays[_PARAMETER + name] for name in names})
     best = state["best"]
     loss = math.inf if best["loss"] is None else float(best["loss"])
-    training.best = Best(loss, best["step"], _of(_BEST, arrays), best["since"])
+    training.best = Best(loss, best["step"], _of(_BEST, arrays), best["since"], best["data"])
     training.step, training.skipped = state["step"], state["skipped"]
     training.place, training.evaluated = state["place"], state["evaluated"]
 
@@ -120,6 +121,7 @@ def _is_state(state: dict[str, Any]) -> bool:
         _are_counts(numbers)
         and (evaluated == -1 or _are_counts([evaluated]))
         and (loss is None or (isinstance(loss, int | float) and not isinstance(loss, bool)))
+        and isinstance(best.get("data", 0), str | None)
     )
 
 

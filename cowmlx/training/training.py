@@ -194,6 +194,7 @@ class Best:
     # By name; empty before the first evaluation.
     parameters: dict[str, mx.array] = field(default_factory=dict)
     since: int = 0  # the number of later evaluations
+    data: str | None = None  # a hash of the data that it was evaluated on
 
 
 class Training:
@@ -292,6 +293,7 @@ class Training:
         while True:
             if isinstance(data, Asking):
                 yield data.request(number)
+            yield from data.prepare(number)
             batch = data.batch(number)
             if batch is None:
                 break
@@ -308,12 +310,17 @@ class Training:
             raise _no_target("the data")
         return Evaluation(loss / targets, targets, correct / targets if is_known else math.nan)
 
+    def measure_on(self, data: str | None) -> None:
+        """Begin without a best evaluation, unless it was on the same data, by their hash."""
+        if self.best.data != data:
+            self.best, self.evaluated = Best(data=data), -1
+
     def note(self, evaluation: Evaluation, least: float = 0.0) -> None:
         """Note an evaluation of the parameters; keep them if its loss is lower by ``least``."""
         self.evaluated = self.step
         if evaluation.loss < self.best.loss - least:
             parameters = dict(self.objective.parameters())
-            self.best = Best(evaluation.loss, self.step, parameters)
+            self.best = Best(evaluation.loss, self.step, parameters, data=self.best.data)
         else:
             self.best.since += 1
 

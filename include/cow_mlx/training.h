@@ -139,7 +139,8 @@ typedef struct cow_mlx_fit_params {
   size_t validation_count;         /**< 0 (default): none */
   size_t evaluate_every;  /**< steps between two evaluations; 0 (default): after each epoch */
   size_t patience;        /**< evaluations in a row without a better one after which the fit ends,
-                               and the parameters become those of the best; 0 (default): none */
+                               and the parameters become those of the best on these validation
+                               data; 0 (default): none */
   double min_delta;       /**< how much lower a loss has to be to be better; default 0 */
   const char* folder;     /**< where save_every saves; or NULL (default) */
   size_t save_every;      /**< steps after which the training is saved; 0 (default): never */
@@ -208,8 +209,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
  * Train until an end that params set: by steps, epochs or next_batch.
  *
  * It continues at the training's place in the data. A loaded training with the same data and params
- * ends with the same bits as an uninterrupted one with as many threads. Other data start from the
- * beginning.
+ * ends with the same bits as an uninterrupted one with as many threads. Other data, and those of
+ * next_batch, start from the beginning.
  *
  * @param params     the data and the end; the library copies it
  * @param on_event   receives steps, evaluations and checkpoints, and last the end; may be NULL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pathlib
+from array import array
 from typing import Any
 
 import mlx.core as mx
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from support import tiny_models
 from support.loaded import drain, load
 
-from cowmlx.errors import BadFormat, CowMlxError, InputOutput, InvalidArgument, NotFound
+from cowmlx.errors import (
+    BadFormat,
+    CowMlxError,
+    InputOutput,
+    InvalidArgument,
+    NotFound,
+    OutOfMemory,
+)
 from cowmlx.text.chat_template import ChatTemplate
 from cowmlx.training.language import data, examples
 from cowmlx.training.language.rows import Row, pack
@@ -159,13 +167,11 @@ def test_packed_rows_have_the_same_targets(model: Any) -> None:
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=60))
 def test_packing_loses_nothing(lengths: list[int]) -> None:
-    from array import array
-
     rows = [
         Row(array("i", [100 * index + at for at in range(length)]), [(1, length)])
         for index, length in enumerate(lengths)
     ]
-    packed = pack(rows, 40)
+    packed = drain(pack(rows, 40))[0]
     assert all(len(row.tokens) <= 40 for row in packed)
     found = []
     for row in packed:
@@ -293,6 +299,39 @@ def test_tokenizing_is_done_in_steps(model: Any) -> None:
     examples = [{"text": "The quick brown fox jumps. " * 40}] * 60
     _, steps = drain(data.read_lines(model, encoded(examples), data.DataOptions({})))
     assert len(steps) > 3
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_many_rows_are_taken_in_steps(model: Any, packing: bool) -> None:
+    """Also those that wait for no tokenizer: to pack, hash, count and order them."""
+    most = data.AT_ONCE
+    rows = [Row(array("i", range(2 + index % 5)), [(1, 2)]) for index in range(3 * most)]
+    options = data.DataOptions({"packing": packing, "max_seq_length": 8})
+    if packing:
+        assert len(drain(pack(rows, 8))[1]) >= 4
+    source, steps = drain(data._made_of(rows, options, {}))
+    assert len(steps) >= 3
+    assert source.info()["tokens"] == sum(len(row.tokens) for row in rows)
+    assert source.info()["longest"] == 6
+    assert len(drain(source.prepare(0))[1]) >= 3
+    assert not drain(source.prepare(0))[1]
+
+
+def test_memory_is_asked_for_as_rows_become_more(
+    monkeypatch: pytest.MonkeyPatch, model: Any
+) -> None:
+    monkeypatch.setattr(data, "_CHECKED", 1000)
+    asked = []
+
+    def require_room(size: int, what: str) -> None:
+        asked.append(size)
+        if size > 3000:
+            raise OutOfMemory(what)
+
+    steps = data.read_lines(model, encoded(TEXTS), data.DataOptions({}), "", require_room)
+    with pytest.raises(OutOfMemory, match="the rows of the data"):
+        drain(steps)
+    assert asked == sorted(asked) and len(asked) > 1
 
 
 def test_what_fills_up_is_no_target(model: Any) -> None:

@@ -11,7 +11,7 @@ from support import tiny_models
 from support.loaded import drain, load
 from support.tiny_adapters import make as make_adapter
 
-from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
+from cowmlx.errors import CowMlxError, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.training.language.layers import checkpoint
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import LanguageOptions
@@ -74,6 +74,27 @@ def test_layers_and_keys_are_those_asked_for(model: Any) -> None:
     assert {name.split(".")[2] for name in some} == {"1", "2"}
     assert all("m" in name.rpartition(".")[2] or "lora" in name
                for name in objective(model, type="dora").parameters())  # fmt: skip
+
+
+def test_room_is_asked_for_before_a_network_is_made(folder: pathlib.Path) -> None:
+    """For the adapter, and for weights that are held in another form; others are shared."""
+    model = load(folder)
+
+    def require_room(size: int, what: str) -> None:
+        assert what == "the network to train"
+        asked.append(size)
+        raise OutOfMemory("no room")
+
+    asked: list[int] = []
+    for options in ({"rank": 2}, {"rank": 6}):
+        with pytest.raises(OutOfMemory, match="no room"):
+            drain(LanguageObjective.steps(model, LanguageOptions(options), require_room))
+    small, large = (
+        sum(value.nbytes for value in objective(model, rank=rank).parameters().values())
+        for rank in (2, 6)
+    )
+    assert asked[0] >= small
+    assert asked[1] - asked[0] == large - small
 
 
 def test_a_rank_gives_its_shapes(model: Any) -> None:

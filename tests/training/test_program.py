@@ -10,9 +10,11 @@ import mlx.nn as nn
 import mlx.optimizers as plain
 import numpy as np
 import pytest
-from support import signatures
+from support import dlpack, signatures
 from support.programs import graph, node, value
 from support.signatures import (
+    FIT_DATA,
+    FIT_EARLY,
     FIT_EPOCHS,
     FIT_STEPS,
     TRAINING_END,
@@ -283,6 +285,30 @@ def test_a_fit_evaluates_and_learns(trainings):
     trainings.free(training)
 
 
+def test_other_data_begin_at_their_beginning(trainings):
+    """Of as many rows, as arrays or from the host; a fit with the same data continues."""
+    training = trainings.create(network(), optimizer=ADAM, seed=SEED)
+    for seed, step in ((1, 6), (2, 12), (2, 12), (1, 18)):
+        events = trainings.fit(training, inputs=data(seed=seed), epochs=2, batch_size=8)
+        assert (events[-1].step, events[-1].finish) == (step, FIT_EPOCHS)
+    for step in (20, 22):
+        given = iter([data(), data()])
+        events = trainings.fit(training, None, lambda at, it=given: next(it, None), epochs=1)
+        assert (events[-1].step, events[-1].finish) == (step, FIT_DATA)
+    trainings.free(training)
+
+
+def test_other_data_count_their_own_evaluations(trainings):
+    """A fit that ended early does not end the next one, on other data, at its start."""
+    training = trainings.create(network(), optimizer={"name": "sgd", "learning_rate": 40}, seed=3)
+    given = {"validation": data(12, seed=2), "steps": 200, "evaluate_every": 1, "patience": 3}
+    ended = trainings.fit(training, inputs=data(), **given)[-1]
+    assert ended.finish == FIT_EARLY
+    again = trainings.fit(training, inputs=data(seed=9), **given)[-1]
+    assert again.step >= ended.step + 3
+    trainings.free(training)
+
+
 def test_an_early_stop_keeps_the_best(trainings):
     """With a rate that is far too high the first evaluations are the best."""
     training = trainings.create(network(), optimizer={"name": "sgd", "learning_rate": 40}, seed=3)
@@ -433,6 +459,52 @@ def test_weights_of_targets_are_fractions(trainings):
     assert trainings.evaluate(training, inputs=small).validation_loss == pytest.approx(4.0)
     assert trainings.step(training, small).loss == pytest.approx(4.0)
     trainings.free(training)
+
+
+@pytest.fixture
+def uploaded(trainings):
+    """Opens arrays whose memory others share, so that they are copied in turns."""
+    mine, views = [], []
+
+    def uploaded(array, *, given_away=False):
+        handle = trainings.arrays.create(array)
+        views.append(np.from_dlpack(dlpack.Capsule(trainings.arrays.to_dlpack(handle))))
+        mine.extend([] if given_away else [handle])
+        return handle
+
+    yield uploaded
+    for handle in mine:
+        trainings.arrays.free(handle)
+
+
+LARGE = 1100  # a matrix of float32 of which one turn does not copy all
+
+
+def test_arrays_that_are_still_to_be_copied_are_waited_for(trainings, uploaded):
+    program = graph(
+        [value("x", ["rows", LARGE]), value("y", ["rows"])],
+        [
+            node("h", "matmul", "x", "w"),
+            node("m", "mean", "h", axis=-1),
+            node("loss", "mse_loss", "m", "y"),
+        ],
+        ["loss"],
+        parameters=[{**value("w", [LARGE, LARGE]), "init": "glorot_uniform"}],
+    )
+    w = np.full((LARGE, LARGE), 1e-3, np.float32)
+    rows = [np.ones((LARGE, LARGE), np.float32), np.ones(LARGE, np.float32)]
+    found = []
+    for opened in (lambda array, **_: array, uploaded):
+        training = trainings.create(program, optimizer=ADAM, initial={"w": opened(w)})
+        losses = [trainings.evaluate(training, inputs=[opened(rows[0]), rows[1]]).validation_loss]
+        losses.append(trainings.step(training, [opened(rows[0]), rows[1]]).loss)
+        given = {"inputs": [opened(rows[0]), rows[1]], "steps": 2}
+        losses.append(trainings.fit(training, **given, validation=given["inputs"])[0].loss)
+        batch = [opened(rows[0], given_away=True), rows[1]]
+        events = trainings.fit(training, None, lambda step, it=batch: it, steps=3)
+        found.append([*losses, events[0].loss])
+        trainings.free(training)
+    assert found[0] == found[1]
 
 
 def test_functions_get_their_user_data(trainings):

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from support.callbacks import StatusError
-from support.signatures import TRAINING_CHECKPOINT, TRAINING_STEP
+from support.signatures import FIT_EARLY, TRAINING_CHECKPOINT, TRAINING_STEP
 from support.trainings import data, network
 
 FILE = "training.safetensors"
@@ -131,6 +131,28 @@ def test_a_training_that_is_saved_within_a_step_is_as_before_it(trainings, tmp_p
     for training in (first, other):
         assert trainings.parameters(training) == trainings.parameters(whole)
     for training in (whole, first, other):
+        trainings.free(training)
+
+
+def test_other_validation_data_begin_a_new_best(trainings, tmp_path):
+    """Also in a training that was loaded; with the same data it ends where it has ended."""
+    options = {"optimizer": {"name": "sgd", "learning_rate": 40}, "seed": 3}
+    first, other = trainings.create(network(), **options), trainings.create(network(), **options)
+    limits = {"steps": 200, "evaluate_every": 1, "patience": 3}
+    given = {"inputs": data(), "validation": data(12, seed=2)}
+    ended = trainings.fit(first, **given, **limits)[-1]
+    assert (ended.finish, ended.step < 20) == (FIT_EARLY, True)
+    trainings.save(first, tmp_path / "run")
+    trainings.load(other, tmp_path / "run")
+    assert trainings.info(other)["best"] == trainings.info(first)["best"]
+    assert trainings.fit(other, **given, **limits)[-1].step == ended.step
+    for training in (first, other):
+        events = trainings.fit(training, inputs=data(), validation=data(14, seed=8), **limits)
+        found = {event.step: event.validation_loss for event in events[:-1]}
+        found = {step: loss for step, loss in found.items() if loss == loss}
+        best = min(found, key=found.__getitem__)
+        assert min(found) == ended.step and max(found) == events[-1].step == best + 3
+        assert trainings.info(training)["best"] == {"step": best, "loss": found[best]}
         trainings.free(training)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from itertools import chain
 from typing import Any
 
 import mlx.core as mx
@@ -12,9 +13,10 @@ from xxhash import xxh3_64
 
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.models.model import Model
+from cowmlx.steps import finished
 from cowmlx.training.array_data import Rows
 from cowmlx.training.language import examples
-from cowmlx.training.language.rows import Row, RowMaker, pack
+from cowmlx.training.language.rows import AT_ONCE, Row, RowMaker, by_length, pack
 from cowmlx.training.language.token_inputs import TokenBatch
 from cowmlx.training.objective import key_of
 from cowmlx.training.options import Choice, Flag, Number, Option, read
@@ -83,17 +85,29 @@ class DataOptions:
 
 
 class LanguageData:
-    """The :class:`cowmlx.training.objective.DataSource` of rows of tokens."""
+    """The :class:`cowmlx.training.objective.DataSource` of rows of tokens.
+
+    Args:
+        rows: one or more.
+        options: how they become batches.
+        digest: of both.
+        counts: for :meth:`info`.
+    """
 
     def __init__(
-        self, rows: list[Row], options: DataOptions, counts: dict[str, int] | None = None
+        self, rows: list[Row], options: DataOptions, digest: str, counts: dict[str, int]
     ) -> None:
         self._rows = rows
         self._options = options
-        self._counts = counts or {}
+        self._counts = counts
         self._epoch = self._index = 0
         self._order: tuple[int, list[list[int]]] | None = None
-        self._hash = _hash(rows, options)
+        self._hash = digest
+
+    def prepare(self, step: int) -> Generator[None, None, None]:
+        """Order the rows of an epoch that begins, yielding between parts."""
+        if self._order is None or self._order[0] != self._epoch:
+            self._order = self._epoch, (yield from self._ordered())
 
     def batch(self, step: int) -> Rows | None:
         """Return the next batch, None once at the end of each epoch."""
@@ -136,28 +150,22 @@ class LanguageData:
 
     def info(self) -> dict[str, int]:
         """Return counts of lines, rows, tokens, targets, and of rows that were cut or left out."""
-        return {
-            **self._counts,
-            "rows": len(self._rows),
-            "tokens": sum(len(row.tokens) for row in self._rows),
-            "targets": sum(row.target_count for row in self._rows),
-            "longest": max(len(row.tokens) for row in self._rows),
-            "steps": self.steps(),
-        }
+        return {**self._counts, "rows": len(self._rows), "steps": self.steps()}
 
     def _batches(self) -> list[list[int]]:
         """Return the rows of each batch of this epoch."""
         if self._order is None or self._order[0] != self._epoch:
-            self._order = self._epoch, self._ordered()
+            finished(self.prepare(0))
+        assert self._order is not None
         return self._order[1]
 
-    def _ordered(self) -> list[list[int]]:
+    def _ordered(self) -> Generator[None, None, list[list[int]]]:
         """Return rows of similar length together, in an order that the seed and epoch decide."""
         size = self._options.batch_size
         order = list(range(len(self._rows)))
         if self._options.shuffle:
-            order = self._shuffled("rows", len(order))
-            order.sort(key=lambda index: len(self._rows[index].tokens))
+            groups = yield from by_length(self._rows, self._shuffled("rows", len(order)))
+            order = list(chain.from_iterable(groups))
         batches = [order[begin : begin + size] for begin in range(0, len(order), size)]
         if self._options.shuffle:
             batches = [batches[index] for index in self._shuffled("batches", len(batches))]
@@ -183,13 +191,21 @@ class LanguageData:
         )
 
 
-def _hash(rows: list[Row], options: DataOptions) -> str:
-    """Return a hash of rows, and of how they become batches."""
+def _made_of(
+    rows: list[Row], options: DataOptions, counts: dict[str, int]
+) -> Generator[None, None, LanguageData]:
+    """Make data, yielding between parts of the rows."""
     hashed = xxh3_64(repr(sorted(vars(options).items())).encode())
-    for row in rows:
+    counts |= {"tokens": 0, "targets": 0, "longest": 0}
+    for number, row in enumerate(rows, 1):
         hashed.update(row.tokens.tobytes())
         hashed.update(repr(row.targets).encode())
-    return hashed.hexdigest()
+        counts["tokens"] += len(row.tokens)
+        counts["targets"] += row.target_count
+        counts["longest"] = max(counts["longest"], len(row.tokens))
+        if not number % AT_ONCE:
+            yield
+    return LanguageData(rows, options, hashed.hexdigest(), counts)
 
 
 def _array(values: array[int] | bytearray) -> mx.array:
@@ -200,12 +216,25 @@ def _array(values: array[int] | bytearray) -> mx.array:
 # Bytes of data in a turn.
 _PART = 1 << 14
 _PROBLEMS = 5
+# Of a row beside its tokens; and of rows, before memory is looked at again.
+_ROW_BYTES, _CHECKED = 300, 1 << 20
 
 
 def read_lines(
-    model: Model, source: bytes | str, options: DataOptions, name: str = ""
+    model: Model,
+    source: bytes | str,
+    options: DataOptions,
+    name: str = "",
+    require_room: Callable[[int, str], None] = lambda size, what: None,
 ) -> Generator[None, None, LanguageData]:
     """Make batches of JSON lines, or of a file with a path, yielding between parts of the work.
+
+    Args:
+        model: has the tokenizer.
+        source: the lines, or the path.
+        options: how they become batches.
+        name: of the data in messages; "": the path.
+        require_room: raises where so many bytes may not be taken for a named purpose.
 
     Raises:
         NotFound, InputOutput: the file is missing or unreadable.
@@ -219,7 +248,7 @@ def read_lines(
     made: list[Row] = []
     faults = _Faults()
     counts = {"lines": 0, "cut": 0, "without_targets": 0}
-    done = 0
+    done = size = checked = 0
     for number, line in examples.lines(source):
         counts["lines"] = number
         done += len(line) + 1
@@ -233,12 +262,17 @@ def read_lines(
             continue
         if row is not None and not faults.count:
             made.append(row)
+            size += _ROW_BYTES + row.tokens.itemsize * len(row.tokens)
+        if size - checked >= _CHECKED:
+            checked = size
+            require_room(size, f"the rows of {name}")
     if faults.count:
         raise faults.error(counts["lines"], source, name)
     if not made:
         raise InvalidArgument(_nothing(name, counts), reason="missing", argument=name)
     yield
-    return LanguageData(pack(made, options.window) if options.packing else made, options, counts)
+    rows = (yield from pack(made, options.window)) if options.packing else made
+    return (yield from _made_of(rows, options, counts))
 
 
 def _within(row: Row, options: DataOptions, counts: dict[str, int]) -> Row | None:

@@ -68,6 +68,7 @@ class LanguageObjective:
         """Make one, its arrays evaluated, in bounded steps."""
         own = yield from fingerprints.compute(model)
         made = cls(model, options, f"{own.model} {own.tokenizer}", require_room)
+        require_room(_bytes_beside(made.network, model.network), "the network to train")
         waiting: list[mx.array] = []
         size = 0
         arrays = weights.flatten(made.network.parameters()).values()
@@ -155,6 +156,13 @@ def _fingerprint(model: str, options: LanguageOptions, values: dict[str, mx.arra
         {name: [str(value.dtype), *value.shape] for name, value in values.items()},
     ]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _bytes_beside(net: Module, base: Module) -> int:
+    """Return the bytes of the arrays that a network does not share with another one."""
+    shared = {id(array) for array in weights.flatten(base.parameters()).values()}
+    own = {id(array): array for array in weights.flatten(net.parameters()).values()}
+    return sum(array.nbytes for identity, array in own.items() if identity not in shared)
 
 
 def _evaluate(arrays: list[mx.array]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 from cowmlx.errors import InvalidArgument, Unsupported
@@ -107,18 +108,34 @@ def _common(whole: list[int], prompt: list[int]) -> int:
     return next(different, min(len(whole), len(prompt)))
 
 
-def pack(rows: list[Row], window: int) -> list[Row]:
+# Rows that are looked at in a turn.
+AT_ONCE = 2048
+
+
+def by_length(rows: list[Row], order: Iterable[int]) -> Generator[None, None, list[list[int]]]:
+    """Return the indices of rows in this order, grouped by their tokens, ascending."""
+    groups: dict[int, list[int]] = {}
+    for number, index in enumerate(order, 1):
+        groups.setdefault(len(rows[index].tokens), []).append(index)
+        if not number % AT_ONCE:
+            yield
+    return [groups[length] for length in sorted(groups)]
+
+
+def pack(rows: list[Row], window: int) -> Generator[None, None, list[Row]]:
     """Join short rows to rows of at most ``window`` tokens, so that batches need less padding.
 
     A row sees the rows before it in its window, as where whole corpora are cut into windows; its
     first token is no target, as without packing. The longest row is placed first, and each where it
-    leaves the least room.
+    leaves the least room. Yields between parts of the work.
     """
-    order = sorted(range(len(rows)), key=lambda index: (-len(rows[index].tokens), index))
+    groups = yield from by_length(rows, range(len(rows)))
     made: list[Row] = []
     room: dict[int, list[int]] = {}  # made rows, by the room that is left
     sizes: list[int] = []  # the keys, ascending
-    for index in order:
+    for number, index in enumerate(chain.from_iterable(reversed(groups)), 1):
+        if not number % AT_ONCE:
+            yield
         row = rows[index]
         length = len(row.tokens)
         at = bisect_left(sizes, length)

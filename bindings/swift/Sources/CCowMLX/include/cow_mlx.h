@@ -1061,10 +1061,11 @@ COW_MLX_API cow_mlx_status cow_mlx_context_info(cow_mlx_context context, char* b
  * The adapter shares the model's weights: contexts of one model can use different adapters, or
  * none, at once.
  *
- * @param scale  strength: 1 as it was trained, 0 without effect; any finite number
+ * @param scale  strength: 1 as it was trained, 0 without effect; from -1000 to 1000
  * @param out    receives the handle
  * @retval COW_MLX_ENOENT        the folder, or one of its files, is missing
- * @retval COW_MLX_EFORMAT       malformed, or an adapter of another model
+ * @retval COW_MLX_EFORMAT       malformed, without some parameters of its layers, or an adapter of
+ *                               another model
  * @retval COW_MLX_EUNSUPPORTED  scale is not 1 for a kind of adapter that cannot be scaled (DoRA,
  *                               full); or the model was loaded with an adapter_path
  */
@@ -2402,8 +2403,8 @@ COW_MLX_API void cow_mlx_training_params_init(cow_mlx_training_params* COW_MLX_N
 /**
  * A language model is trained on lines of JSON objects: with "messages", and "tools" if any, which
  * the model's chat template renders; with "prompt" and "completion"; or with "text". Malformed
- * lines are refused with their numbers. batch_size 0 is 4 rows; shuffle keeps rows of similar
- * length together.
+ * lines are refused, with the numbers of the first five. batch_size 0 is 4 rows; shuffle keeps rows
+ * of similar length together.
  *
  * Or it is trained on two arrays, as a program is, given whole or by next_batch: tokens, int32
  * (rows, columns), with any token after the end of a row; and targets, bool of the same shape, true
@@ -2432,7 +2433,8 @@ typedef struct cow_mlx_fit_params {
   size_t validation_count;         /**< 0 (default): none */
   size_t evaluate_every;  /**< steps between two evaluations; 0 (default): after each epoch */
   size_t patience;        /**< evaluations in a row without a better one after which the fit ends,
-                               and the parameters become those of the best; 0 (default): none */
+                               and the parameters become those of the best on these validation
+                               data; 0 (default): none */
   double min_delta;       /**< how much lower a loss has to be to be better; default 0 */
   const char* folder;     /**< where save_every saves; or NULL (default) */
   size_t save_every;      /**< steps after which the training is saved; 0 (default): never */
@@ -2501,8 +2503,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_step(cow_mlx_training training,
  * Train until an end that params set: by steps, epochs or next_batch.
  *
  * It continues at the training's place in the data. A loaded training with the same data and params
- * ends with the same bits as an uninterrupted one with as many threads. Other data start from the
- * beginning.
+ * ends with the same bits as an uninterrupted one with as many threads. Other data, and those of
+ * next_batch, start from the beginning.
  *
  * @param params     the data and the end; the library copies it
  * @param on_event   receives steps, evaluations and checkpoints, and last the end; may be NULL
@@ -2590,7 +2592,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
  * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
  *                      and "dequantize" (true: weights of 16 or 32 bits in place of quantized ones
  * that had an adapter); may be NULL
- * @retval COW_MLX_EUNSUPPORTED  the training is of a program
+ * @retval COW_MLX_EUNSUPPORTED  the training is of a program, or fuse is true and a layer has
+ *                               weights of nvfp4 with a global scale
  * @retval COW_MLX_ENOENT        the folder that it is in is missing
  * @retval COW_MLX_EIO           it cannot be written, it is the folder of the model, or something
  *                               else is there, which stays
