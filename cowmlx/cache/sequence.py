@@ -13,6 +13,7 @@ from cowmlx.cache.blocks import both_ways
 from cowmlx.cache.layer_state import Template
 from cowmlx.cache.points import Mark, can_mark, go_back, point_of
 from cowmlx.cache.trimming import can_trim_all, shorten, trim
+from cowmlx.errors import Lost
 from cowmlx.models.embedded import looked_up
 from cowmlx.models.image_positions import placing, shift_of
 from cowmlx.models.images import ImagePosition
@@ -79,7 +80,8 @@ class Sequence:
     A token that is still computing is in the layers before :meth:`append` notes it in ``tokens``.
     Layers that cannot drop tokens lack the last ones after a draft was rejected, up to the next
     pass, which processes those, too, or until they are used otherwise.
-    An operation that fails half-way empties the sequence, so that layers stay in step.
+    An operation that fails half-way empties the sequence, so that layers stay in step; where the
+    machines with the layers are lost, it keeps its tokens.
 
     Args:
         network: called with tokens (1, S) and layers, gives logits (1, S, V).
@@ -126,6 +128,13 @@ class Sequence:
         self.has_layers = True
         self._forget_mark()
         self._give_up_row()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Forget what an operation that has failed leaves unknown."""
+        if isinstance(error, Lost):
+            self.forget_last(0)
+        else:
+            self.reset()
 
     def drop_layers(self) -> None:
         """Hold the tokens alone: they are processed again before anything follows them."""
@@ -228,8 +237,8 @@ class Sequence:
             return False
         try:
             in_step = trim(self._layers, excess)
-        except BaseException:
-            self.reset()
+        except BaseException as error:
+            self._give_up(error)
             raise
         if not in_step:
             self.reset()
@@ -332,8 +341,8 @@ class Sequence:
         """Hold a point's tokens, with which those held begin, and nothing else."""
         try:
             in_step = go_back(self._layers, len(self.tokens), point)
-        except BaseException:
-            self.reset()
+        except BaseException as error:
+            self._give_up(error)
             raise
         if not in_step:
             self.reset()

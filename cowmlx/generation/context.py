@@ -272,11 +272,8 @@ class Context:
         except BaseException as error:
             held = self.tokens()
             self.fail(error)
-            self.sequence.reset()
-            if self.model.split is None:
-                self.sequence.restore(Snapshot(held, []))  # they are processed again
-        failed = self.generation is None or self.generation.error is not None
-        self._leave(settled=not failed)
+            self.sequence.restore(Snapshot(held, []))  # they are processed again
+        self._leave(settled=self.generation is not None and self.generation.error is None)
 
     def _leave(self, *, settled: bool = False) -> None:
         """Give the stream back, whatever becomes of the computations on it."""
@@ -316,10 +313,12 @@ class Context:
             ContextFull: the prompt does not fit.
             Unsupported: an option that the model cannot honour.
             InputOutput: the model's weights, left on disk by a lazy load, cannot be read.
+            Lost: a machine of the model is; nothing has changed.
             OutOfMemory: there is too little memory for the prompt and max_tokens, or no thread can
                 be started to work on; nothing has changed.
         """
         check_begin(prompt, params, self.params, self.model)
+        self.model.require_ranks()
         rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
             prompt = rolling.cut(prompt)

@@ -149,6 +149,20 @@ class Model:
         if self.split is not None:
             raise self._on_one_machine(what)
 
+    def require_ranks(self) -> None:
+        """Make sure that the machines of a model on several are there.
+
+        Raises:
+            Lost: one is lost.
+        """
+        if self.split is None:
+            return
+        network: Any = self.network
+        network.group.poll()
+        lost = network.group.lost
+        if lost is not None:
+            raise lost
+
     @staticmethod
     def _on_one_machine(what: str) -> Unsupported:
         return Unsupported(

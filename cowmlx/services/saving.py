@@ -84,6 +84,8 @@ def _held(context: Context) -> Generator[None, None, Parts]:
             "context_begin_embeddings, or trim them",
             argument="context",
         )
+    if context.model.split is not None:  # ranks have the layers: the tokens are saved alone
+        return _parts(context, Snapshot(context.tokens(), []))
     if not context.sequence.has_layers:
         if min(context.tokens(), default=0) < 0:
             raise BadState(
@@ -91,9 +93,7 @@ def _held(context: Context) -> Generator[None, None, Parts]:
                 "short; begin with its tokens first"
             )
         return _filled(context)
-    on_ranks = context.model.split is not None  # they have the layers: the tokens are saved alone
-    held = Snapshot(context.tokens(), []) if on_ranks else context.snapshot()
-    return _parts(context, held)
+    return _parts(context, context.snapshot())
 
 
 def _filled(context: Context) -> Generator[None, None, Parts]:

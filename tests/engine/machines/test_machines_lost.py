@@ -9,11 +9,12 @@ import threading
 from time import monotonic
 
 import pytest
-from driver import ENDLESS, Oracle, greedy, prompt
+from driver import ENDLESS, Oracle, greedy, prompt, settle
+from support import tiny_models
 from support.lag import SLACK, Lag
 from support.library import StatusError
 from support.signatures import ECANCELED, ELOST, FINISH_TIMEOUT, SPLIT_PIPELINE
-from support.threads import Working
+from support.threads import Working, at_once
 from support.workers import local_ranks, on
 
 START = prompt(40)
@@ -58,6 +59,12 @@ def stop(pid):
 
 def kill(pid):
     os.kill(pid, signal.SIGKILL)
+
+
+def kill_child(pid):
+    """Kill a process of this one's, and wait until its connections are closed."""
+    kill(pid)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def continued(pid):
@@ -116,6 +123,77 @@ def test_a_lost_model_is_loaded_again_and_goes_on(lib, load, whole, open_context
     after = [*held, 9]
     made = greedy(lib, open_context(again), after, 8)
     assert made == Oracle(lib, whole(name)).after(after, 8)
+
+
+@pytest.mark.parametrize("first", ["begin", "begin with other tokens", "cancel", "trim_end"])
+def test_a_call_that_notices_the_loss_of_a_paused_context_keeps_its_tokens(
+    lib, load, open_context, first
+):
+    model, local, _ = load("tensor")
+    context = open_context(model)
+    lib.begin(context, START, max_tokens=ENDLESS)
+    lib.next(context)
+    settle(lib, model)
+    held = lib.tokens(context)
+    assert len(held) >= len(START)
+    kill_child(local)
+    if first == "cancel":
+        lib.cancel(context)
+        lost(lib.drain, context)
+    elif first == "trim_end":
+        lost(lib.trim_end, context, 1)
+    else:
+        lost(lib.begin, context, [*held, 5] if first == "begin" else prompt(9, seed=1))
+    assert lib.tokens(context) == held
+    assert lib.info(model)["ranks"][0]["state"] == "lost"
+    lost(lib.begin, context, [7, 8, 9])
+    assert lib.tokens(context) == held
+
+
+def test_contexts_of_a_batch_keep_their_tokens_though_their_end_notices_the_loss(
+    lib, start_worker, tmp_path, secret, open_context
+):
+    """Their caches drop no tokens, so that nothing is posted before they leave the batch."""
+    folder = tiny_models.make(tmp_path / "kept", "qwen3_next", config={"num_hidden_layers": 4})
+    options = on([start_worker(models=tmp_path)], secret, split=SPLIT_PIPELINE)
+    model = lib.load(folder, **options)
+    (local,) = {*local_ranks()}
+    contexts = [open_context(model) for _ in range(4)]
+    for number, context in enumerate(contexts):
+        lib.begin(context, prompt(20, seed=number), max_tokens=ENDLESS)
+    for _ in range(50):
+        at_once(4, lambda number: lib.next(contexts[number]))
+        if any(lib.info(context)["batched"] for context in contexts):
+            break
+    assert any(lib.info(context)["batched"] for context in contexts)
+    held = [lib.tokens(context) for context in contexts]
+    kill_child(local)
+    for context, tokens in zip(contexts, held, strict=True):
+        lib.cancel(context)
+        with contextlib.suppress(StatusError):
+            lib.drain(context)
+        assert lib.tokens(context) == tokens
+    lib.free_model(model)
+
+
+def test_forks_and_rewound_contexts_of_a_lost_model_are_saved(lib, load, open_context, tmp_path):
+    model, local, _ = load("pipeline")
+    context = open_context(model)
+    greedy(lib, context, START, 4)
+    held = lib.tokens(context)
+    kill_child(local)
+    lost(lib.begin, context, [*held, 5])
+    fork, checkpoint = lib.fork(context), lib.checkpoint(context)
+    lib.rewind(context, checkpoint)
+    lost(lib.begin, fork, START)
+    for number, each in enumerate((fork, context)):
+        assert lib.tokens(each) == held
+        lib.save(each, tmp_path / f"{number}")
+    again = open_context(load("pipeline")[0])
+    for number in range(2):
+        lib.restore(again, tmp_path / f"{number}")
+        assert lib.tokens(again) == held
+    lib.free(fork)
 
 
 def test_a_rank_is_killed_in_the_prompt_of_a_batch_and_between_steps(lib, load, open_context):
