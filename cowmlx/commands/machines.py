@@ -27,7 +27,7 @@ def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, di
             host, _ = handshake.parse_address(address, "HOST:PORT")
             numeric = socket.gethostbyname(host)
             way = measuring.measure(address, numeric, secret, seconds, others)
-        except (CowMlxError, OSError) as error:
+        except (CowMlxError, OSError, UnicodeError) as error:
             rates[address] = {"problem": str(error)}
             continue
         rates[address] = {

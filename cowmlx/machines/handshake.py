@@ -10,9 +10,10 @@ import hmac
 import ipaddress
 import os
 import secrets
+import stat
 from typing import Any, NamedTuple
 
-from cowmlx.errors import InputOutput, InvalidArgument, NotFound
+from cowmlx.errors import InputOutput, InvalidArgument, NotFound, OutOfRange
 from cowmlx.machines.wire import printable
 
 PROTOCOL = 1
@@ -33,11 +34,17 @@ def read_secret(path: str) -> bytes:
 
     Raises:
         NotFound, InputOutput: it cannot be read.
-        InvalidArgument: it is too short, or too long.
+        InvalidArgument: it is no file, too short, or too long.
     """
     try:
-        with open(path, "rb") as file:
-            found = file.read(MAX_SECRET + 1)
+        # A pipe that nobody writes to would otherwise block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OutOfRange("secret_path", path, "a regular file")
+            found = os.read(descriptor, MAX_SECRET + 1)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError as error:
         raise NotFound(f"no such file: {path}, which should hold the secret", file=path) from error
     except OSError as error:

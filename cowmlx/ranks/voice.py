@@ -127,7 +127,7 @@ def _found(names: list[str]) -> dict[str, str]:
     for name in names:
         try:
             places = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
-        except OSError:
+        except (OSError, UnicodeError):
             continue
         held[name] = str(places[0][4][0])
     return held

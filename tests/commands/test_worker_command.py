@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import plistlib
 import shlex
 import socket
 import subprocess
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from support import tiny_models
 from support.paths import ROOT
 from support.workers import SECRET, Worker
+
+from cowmlx.commands.worker import server
+from cowmlx.machines import wire
 
 SERVICES = ROOT / "examples/worker"
 
@@ -84,6 +90,34 @@ def test_a_port_in_use_and_a_folder_that_is_not_there_are_named(place):
         one.end()
     gone = ("--secret-file", place / "secret", "--models", place / "gone")
     assert "no such folder" in run("worker", "--listen", "127.0.0.1:0", *gone).stderr
+
+
+def test_a_name_that_cannot_be_one_is_named(place):
+    done = worker(place, "--check", listen="a..b:0")
+    assert done.returncode == 2
+    assert "cannot find the address of a..b" in done.stderr
+    done = run("machines", "check", "a..b:7", "--secret-file", place / "secret")
+    assert done.returncode == 1
+    assert "a..b:7: " in done.stdout
+
+
+def no_options(sock):
+    """Fail as macOS does for a connection that its other end has reset."""
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+
+@pytest.mark.parametrize("given", [None, ("127.0.0.1", 9)])
+def test_a_stranger_that_has_gone_before_it_is_accepted(place, monkeypatch, given):
+    with socket.create_server(("127.0.0.1", 0)) as real:
+        its = socket.create_connection(real.getsockname())
+        ours = real.accept()[0]
+    listener = SimpleNamespace(accept=lambda: (ours, given))
+    monkeypatch.setattr(wire, "tune", no_options)
+    served = server.Server(listener, SECRET.encode(), place / "models", 1, [].append)
+    with its:
+        served._accept()
+        assert its.recv(1) == b""
+    assert served._guests == []
 
 
 def test_strangers_who_say_nothing_keep_nobody_out(place):

@@ -23,8 +23,8 @@ def _listen(text: str, allow_public: bool) -> socket.socket:
     host, port = handshake.parse_address(text if ":" in text else f"{text}:{PORT}", "--listen", 0)
     try:
         host = socket.gethostbyname(host)
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
         raise CommandError(f"cannot find the address of {host}: {why}", _USAGE) from None
     if not allow_public and not handshake.is_private(host):
         raise CommandError(

@@ -9,11 +9,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cowmlx.commands.worker.guest import Guest
 from cowmlx.errors import BadState, CowMlxError, NotFound
+from cowmlx.folders import places
 from cowmlx.machines import handshake, measuring
 
 LOOK_SECONDS = 0.1  # between looks at ranks that run
@@ -76,26 +78,23 @@ class Server:
 
     def _accept(self) -> None:
         try:
-            sock, (host, port) = self._listener.accept()
+            sock, place = self._listener.accept()
         except OSError:  # it has gone again
             return
-        address = f"{host}:{port}"
         if sum(not guest.runs for guest in self._guests) >= MAX_GUESTS:
             unknown = next((guest for guest in self._guests if not guest.is_known), None)
             if unknown is None:
                 sock.close()
                 return
             unknown.end("others want to prove who they are")
-        self._guests.append(
-            Guest(
-                sock,
-                address,
-                self._secret,
-                self._begin,
-                self._reach,
-                lambda text: self._say(address, text),
-            )
-        )
+        try:
+            address = f"{place[0]}:{place[1]}"
+            log = partial(self._say, address)
+            guest = Guest(sock, address, self._secret, self._begin, self._reach, log)
+        except (OSError, TypeError):  # it has gone: macOS gives no address then
+            sock.close()
+            return
+        self._guests.append(guest)
 
     def _begin(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """Return the config of a rank; raises why none can start."""
@@ -117,7 +116,7 @@ class Server:
             host, _ = handshake.parse_address(str(address), "reach")
             found = socket.gethostbyname(host)
             way = measuring.measure(str(address), found, self._secret, measuring.REACH_SECONDS)
-        except (CowMlxError, OSError) as error:
+        except (CowMlxError, OSError, UnicodeError) as error:
             return {"problem": str(error)}
         return {"milliseconds": way.milliseconds, "megabytes": way.megabytes}
 
@@ -151,10 +150,10 @@ def folder_of(folder: Path, name: object) -> str:
     """Return the folder of a model; no name leads above or beside the given folder.
 
     Raises:
-        NotFound: there is no model of that name.
+        NotFound: there is no model of that name, or it is not downloaded.
     """
     path = models_in(folder).get(name) if isinstance(name, str) and len(name) <= MAX_NAME else None
     if path is None:
         shown = ascii(name)[:MAX_NAME]
         raise NotFound(f"it has no model named {shown}; copy the host's folder there")
-    return os.fspath(path)
+    return places.find(os.fspath(path))[0]
