@@ -99,10 +99,9 @@ class Dialling:
         assert self.connection is not None
         try:
             self.connection.flush()
-            for head, _ in self.connection.receive():
-                self._hear(head)
-                if self.accepted is not None:
-                    return
+            # What follows the acceptance is of its rank: the group hears it.
+            while self.accepted is None and (messages := self.connection.receive(count=1)):
+                self._hear(messages[0][0])
         except Gone as error:
             if self.greeting is not None:
                 raise self._error(Lost, f"it is gone ({error})", reason="unreachable") from None

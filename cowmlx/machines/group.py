@@ -14,7 +14,7 @@ from typing import Any
 from cowmlx.errors import Lost
 from cowmlx.machines import wire
 from cowmlx.machines.child import Child
-from cowmlx.machines.wire import Connection, Garbage, Gone
+from cowmlx.machines.wire import Connection, Garbage, Gone, Message
 
 PINGS = 4  # in the time limit for silence
 PING_SECONDS = 0.25  # at most, between them
@@ -137,12 +137,19 @@ class Group:
             try:
                 peer.connection.send(head, body)
             except Gone as error:
-                raise self.fail(peer, f"it is gone ({error})") from None
+                raise self._gone(peer, error) from None
         return entry
 
     def drop(self, sequence: int) -> None:
         """Drop a freed sequence with the next entry."""
         self._dropped.append(sequence)
+
+    def rest(self) -> None:
+        """Drop freed sequences and unused buffers now; does nothing for lost ranks."""
+        with suppress(Lost):
+            self.post({"op": "rest"})
+            while self._dropped:
+                self.post({"op": "rest"})
 
     # ------------------------------------------------------------------ Hearing
 
@@ -166,23 +173,33 @@ class Group:
             try:
                 self._hear(peer, passed)
             except (Gone, Garbage, Lost) as error:
-                if self._why is None:
-                    why = "it is gone" if isinstance(error, Gone) else "it sent garbage"
-                    self.fail(peer, f"{why} ({error})")
+                if isinstance(error, Gone):
+                    self._gone(peer, error)
+                elif self._why is None:
+                    self.fail(peer, f"it sent garbage ({error})")
                 return
         if self.waits and now - self._pinged >= min(self._silence / PINGS, PING_SECONDS):
             self._ping(now)
 
     def _hear(self, peer: Peer, passed: float) -> None:
         peer.connection.flush()
-        first = peer.rank == 0
-        most = max((entry.size for entry in self._open.values()), default=0) if first else 0
-        messages = peer.connection.receive(most)
+        messages = self._received(peer)
         peer.silent = 0.0 if messages or not self._open else peer.silent + passed
         if peer.silent > self._silence:
             raise self.fail(peer, f"nothing was heard of it for {self._silence:g} seconds")
         for head, body in messages:
             self._take(peer, head, body)
+
+    def _received(self, peer: Peer) -> list[Message]:
+        sizes = [entry.size for entry in self._open.values()] if peer.rank == 0 else []
+        return peer.connection.receive(max(sizes, default=0))
+
+    def _gone(self, peer: Peer, error: Gone) -> Lost:
+        """End all ranks, since one has gone: a reason that it has sent is in its last messages."""
+        with suppress(Gone, Garbage, Lost):
+            for head, body in self._received(peer):
+                self._take(peer, head, body)
+        return self.fail(peer, f"it is gone ({error})")
 
     def _take(self, peer: Peer, head: dict[str, Any], body: bytes) -> None:
         failed = head.get("failed") or head.get("refused")  # by a worker that cannot start it
@@ -245,7 +262,7 @@ class Group:
             try:
                 peer.connection.send(ping)
             except Gone as error:
-                self.fail(peer, f"it is gone ({error})")
+                self._gone(peer, error)
                 return
 
     # --------------------------------------------------------------- The end

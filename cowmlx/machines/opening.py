@@ -29,6 +29,7 @@ STARTING_TIMES = 4
 # Least limits of ranks: to meet; to join their ring, where mlx tries again after one second, and
 # then after two, if a neighbour does not listen yet; between signs of life in a load.
 MEET_SECONDS, RING_SECONDS, LOAD_SECONDS = 1.0, 4.0, 2.0
+START_SECONDS = 60.0  # that ranks have at least to start mlx, once all workers are connected
 
 
 class Workers(NamedTuple):
@@ -95,6 +96,10 @@ class Opening:
             facts = yield from self._load()
             opened = True
             return facts
+        except Lost:
+            if self.group.failure is None:
+                raise
+            raise kept(self.group.failure) from None
         finally:
             if not opened:
                 self.close()
@@ -127,6 +132,7 @@ class Opening:
         for dialling in self._diallings:
             assert dialling.connection is not None
             self.group.add(dialling.address, dialling.connection)
+        until = max(until, time.monotonic() + START_SECONDS)
         yield from self._done(self.group.post({"op": "nothing"}, size=0), until)
         if self._size > 1:
             yield from self._join(until)
@@ -156,7 +162,8 @@ class Opening:
         """Let ranks check that they reach each other, and join a ring."""
         group = self.group
         group.expect(max(self._silence, MEET_SECONDS))
-        listens = group.post({"op": "listen", "address": self._diallings[0].local}, size=0)
+        # The last rank is the one that connects to the first.
+        listens = group.post({"op": "listen", "address": self._diallings[-1].local}, size=0)
         yield from self._done(listens, until)
         seconds = max(self._silence, MEET_SECONDS)
         meets = group.post({"op": "meet", "seconds": seconds, **_places(listens, "watch")}, size=0)

@@ -115,8 +115,8 @@ class Connection:
                 raise Gone(error.strerror or str(error)) from None
             del self._out[:sent]
 
-    def receive(self, most: int = 0) -> list[Message]:
-        """Return received messages, or the first of many; a body has at most ``most`` bytes.
+    def receive(self, most: int = 0, count: int = MAX_MESSAGES) -> list[Message]:
+        """Return the first ``count`` received messages; a body has at most ``most`` bytes.
 
         Raises:
             Gone: the other end is, and no message of it is left.
@@ -124,7 +124,7 @@ class Connection:
         """
         self._read(most + MAX_HEAD)
         messages: list[Message] = []
-        while len(messages) < MAX_MESSAGES and (message := self._take(most)) is not None:
+        while len(messages) < count and (message := self._take(most)) is not None:
             messages.append(message)
         if self._ended and not messages:
             raise Gone(self._ended)

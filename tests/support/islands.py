@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from time import monotonic
 
-NETWORK = "10.77.0"
+NETWORK, OTHER = "10.77.0", "10.78.0"
 TOOLS = ("unshare", "nsenter", "ip", "bridge")
 
 
@@ -40,6 +40,7 @@ class Island:
 
     def __init__(self, number: int):
         self.address = f"{NETWORK}.{number}"
+        self._number = number
         self._port = f"island{number}"
         self._holder = subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE)
         own, until = os.readlink("/proc/self/ns/net"), monotonic() + 30
@@ -52,6 +53,14 @@ class Island:
         _run(*self.within, "ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         for name in ("eth0", "lo"):
             _run(*self.within, "ip", "link", "set", name, "up")
+
+    def join(self, network: str, *, leave: str = "") -> None:
+        """Give it an address of another network, and take that of ``leave`` from it."""
+        change = (*self.within, "ip", "address")
+        if leave:
+            _run(*change, "del", f"{leave}.{self._number}/24", "dev", "eth0")
+        self.address = f"{network}.{self._number}"
+        _run(*change, "add", f"{self.address}/24", "dev", "eth0")
 
     def link(self, state: str) -> None:
         """Let its link to all others be "up" or "down"."""
@@ -70,6 +79,7 @@ def build(numbers: Sequence[int]) -> list[Island]:
     """Make islands; this process must be in a separate network."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "bridge", "type", "bridge")
-    _run("ip", "address", "add", f"{NETWORK}.1/24", "dev", "bridge")
+    for network in (NETWORK, OTHER):
+        _run("ip", "address", "add", f"{network}.1/24", "dev", "bridge")
     _run("ip", "link", "set", "bridge", "up")
     return [Island(number) for number in numbers]

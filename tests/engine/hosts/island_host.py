@@ -71,6 +71,15 @@ class Host:
         while any(worker.ranks() for worker in self.workers):
             assert monotonic() < until, "a rank outlives its host's connection"
 
+    def part(self) -> None:
+        """Put the last worker into another network, where only the first one is, too."""
+        first, last = self.islands
+        first.join(islands.OTHER)
+        last.join(islands.OTHER, leave=islands.NETWORK)
+        self.workers[1].end()
+        listen = f"{last.address}:0"
+        self.workers[1] = Worker(self.folder.parent, self.secret, listen=listen, within=last.within)
+
     def cut(self) -> None:
         """Let the workers reach this host alone."""
         for island in self.islands:
@@ -150,6 +159,10 @@ def cut_all(host: Host) -> dict[str, Any]:
     host.forget()
     host.load()
     told["again"] = host.tokens()
+    host.forget()
+    host.part()
+    told["parted"] = ended(host.load)
+    told["apart"] = host.tokens() if told["parted"]["status"] == 0 else None
     return told
 
 

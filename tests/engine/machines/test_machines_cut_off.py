@@ -68,5 +68,10 @@ def test_a_link_that_is_down_while_nothing_is_computed_does_no_harm(told):
     assert told["mended"] == told["tokens"]
 
 
+def test_the_first_rank_listens_where_the_last_one_sees_it(told):
+    assert told["parted"] == {"status": 0}
+    assert told["apart"] == told["tokens"]
+
+
 def test_a_new_load_works_once_links_are_up(told):
     assert told["again"] == told["tokens"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
+
 import pytest
 from support import in_process, tiny_models
 from support.library import StatusError
@@ -24,6 +28,8 @@ from support.workers import SECRET, local_ranks, on
 from cowmlx.errors import Canceled, NotFound
 from cowmlx.generated.defaults import MODEL
 from cowmlx.machines import child, wire
+from cowmlx.machines.opening import Workers
+from cowmlx.models import split_models
 
 NOWHERE = "127.0.0.1:9"
 UINT32_MAX = 2**32 - 1
@@ -87,6 +93,14 @@ def test_a_secret_that_cannot_be_read_or_is_too_short(fails, tmp_path):
     assert "has 5 bytes" in message
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_secret_that_is_no_file(fails, tmp_path, make):
+    make(tmp_path / "secret")
+    status, _, message = fails(workers=[NOWHERE], secret_path=tmp_path / "secret")
+    assert status == EINVAL
+    assert "must be a regular file" in message
+
+
 @pytest.mark.parametrize(
     ("family", "config", "params", "words"),
     [
@@ -110,10 +124,11 @@ def test_nobody_listens(fails):
     assert f"worker {NOWHERE}: no worker was there within 0.3 seconds" in message
 
 
-def test_a_name_that_nobody_has(fails):
-    status, reason, message = fails(workers=["no-such-host.invalid:7"], connect_timeout_ms=2000)
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", f"{'a' * 64}.invalid"])
+def test_a_name_that_nobody_has(fails, name):
+    status, reason, message = fails(workers=[f"{name}:7"], connect_timeout_ms=2000)
     assert (status, reason) == (ELOST, "unreachable")
-    assert "no-such-host.invalid" in message
+    assert f"{name}:7" in message
 
 
 @pytest.mark.parametrize(
@@ -184,14 +199,19 @@ def test_a_refusal_that_nobody_understands(fails, stranger, told):
     assert fails(workers=[address])[:2] == (ELOST, "machine_lost")
 
 
-def test_a_worker_that_cannot_start_a_rank(fails, stranger):
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_worker_that_cannot_start_a_rank(fails, stranger, closes):
     def refuse(sock):
+        wire.tune(sock)
         wire.write(sock, {"refused": {"kind": "OutOfMemory", "message": "no process is left"}})
-        wait_for_end(sock)
+        if closes:  # so that the host's next message fails at once
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            wait_for_end(sock)
 
     address = stranger(other_worker(SECRET.encode(), refuse))
     status, _, message = fails(workers=[address])
-    assert status == ENOMEM
+    assert status == ENOMEM, message
     assert f"rank 1 ({address}): no process is left" in message
 
 
@@ -216,6 +236,22 @@ def test_a_worker_that_is_busy(lib, fails, start_worker, place, secret):
     assert caught.value.status == ESTATE
     assert caught.value.reason == "machine_busy"
     lib.free_model(lib.load(place / "models/pipeline", **on([worker], secret)))
+
+
+def test_ranks_start_for_longer_than_workers_take_to_connect(place):
+    workers = Workers([], "", connect_seconds=0.0, silence_seconds=5.0)
+    steps = split_models.load_on_machines(str(place / "models/pipeline"), workers)
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as stop:
+            loaded = stop.value
+            break
+        if callable(step):
+            step(0.01)
+    (rank,) = loaded.model.network.group.peers
+    assert rank.state == "ready"
+    loaded.model.network.group.close()
 
 
 @pytest.mark.parametrize("stage", ["connect", "shard"])
