@@ -135,8 +135,10 @@ class Generation(Handover):
             if self._sequence.trim_to(seen):
                 self.outbox.clear()
                 self._held = None
-            elif self._held is not None:
-                self.read(self._held)
+            elif (step := self._held) is not None:
+                self.read(step)
+                if step.following is step.pending.logits:  # those behind it have not come
+                    self.outbox[-1].logits = None
         if discard:
             self.outbox.clear()
             self.logits = None

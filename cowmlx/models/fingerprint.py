@@ -9,6 +9,7 @@ from cowmlx import resources
 from cowmlx.errors import InputOutput
 from cowmlx.folders import weights
 from cowmlx.folders.config import mismatch
+from cowmlx.steps import finished
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,8 +161,8 @@ SAMPLE = 4096  # bytes
 _MAX_HEADER = 1 << 20  # bytes of a file's beginning, where its tensors are listed
 
 
-def of_folder(path: str) -> str:
-    """Return the fingerprint of a model's folder.
+def of_folder(path: str) -> Generator[tuple[float, str], None, str]:
+    """Return the fingerprint of a model's folder; yields a load's progress behind each file.
 
     Raises:
         InputOutput: it cannot be read.
@@ -179,6 +180,7 @@ def of_folder(path: str) -> str:
                     digest.update(file.read(SAMPLE))
         except OSError as exc:
             raise InputOutput(f"cannot read {name} in {path}: {exc}", file=name) from exc
+        yield 0.0, "network"
     return digest.hexdigest()
 
 
@@ -188,7 +190,7 @@ def require_folder(path: str, expected: str) -> None:
     Raises:
         BadFormat: it is another one.
     """
-    if of_folder(path) != expected:
+    if finished(of_folder(path)) != expected:
         raise mismatch(
             f"{path} is another model than the host's: their files differ; copy the host's folder",
             path,

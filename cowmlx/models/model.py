@@ -173,6 +173,8 @@ class Model:
     @property
     def tasks(self) -> list[str]:
         """What calls can do with it."""
+        if self.split is not None:
+            return ["generate"] if self.labels is None else []
         if self.labels is None:
             return ["embed"] if self.is_encoder else ["generate", "embed", "rank"]
         if self.is_encoder and self.network.labels.of_tokens:

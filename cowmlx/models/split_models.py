@@ -325,7 +325,7 @@ def _load_on_machines(
     if size > 1:
         kind = choose(folder.network, folder.config, kind, size)
         split_network(folder.network, kind, Rank(size))  # nothing is computed
-    folder_print = fingerprint.of_folder(folder.path)
+    folder_print = yield from fingerprint.of_folder(folder.path)
     wanted = {
         "model": folder.name,
         "print": folder_print,

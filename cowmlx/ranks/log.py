@@ -41,6 +41,7 @@ class Log:
         self._rows: dict[int, Any] = {}
         self._operations = {
             "nothing": self._nothing,
+            "rest": self._rest,
             "listen": self._listen,
             "meet": self._meet,
             "ring": self._join,
@@ -69,6 +70,10 @@ class Log:
     def _nothing(self, head: dict[str, Any], body: bytes) -> None:
         """Answer, to show that this rank is ready."""
         self._voice.say({"done": head["number"]})
+
+    def _rest(self, head: dict[str, Any], body: bytes) -> None:
+        """Return mlx's unused buffers."""
+        mx.clear_cache()
 
     # ------------------------------------------------------------- Coming up
 

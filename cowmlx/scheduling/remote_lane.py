@@ -91,8 +91,7 @@ class RemoteBatch:
         network = self._network
         head = {"op": "step", "batch": self._id, "rows": [row.number for row in rows]}
         entry = network.group.post(head, encoded(tokens), network.facts.size(len(rows)))
-        for row in rows:
-            row.length += 1
+        self._note_fed(rows, [1] * len(rows))
         return entry
 
     def feed(self, rows: list[RemoteRow], tokens: list[list[int]]) -> Entry:
@@ -104,9 +103,15 @@ class RemoteBatch:
         head = {"op": "feed", "batch": self._id, "rows": [row.number for row in rows]}
         head |= {"counts": [len(ids) for ids in tokens]}
         entry = self._network.group.post(head, encoded([*chain(*tokens)]), 0)
-        for row, ids in zip(rows, tokens, strict=True):
-            row.length += len(ids)
+        self._note_fed(rows, [len(ids) for ids in tokens])
         return entry
+
+    def _note_fed(self, rows: list[RemoteRow], counts: list[int]) -> None:
+        for row in self.rows.all:
+            row.missed += 1
+        for row, count in zip(rows, counts, strict=True):
+            row.length += count
+            row.missed = 0
 
     def can_take_back(self, row: RemoteRow, more: int) -> bool:
         """Whether ``more`` further tokens of a row could be dropped again."""

@@ -92,6 +92,9 @@ class Models:
         self._runtime.arrays.trim()
         if self._runtime.own_python:
             gc.collect()  # cycles of objects may hold arrays
+        for model in self._on_ranks:
+            network: Any = model.network
+            network.group.rest()
         resources.give_back()
         self._runtime.note_memory()
 
@@ -326,6 +329,7 @@ class Models:
         from cowmlx.services.ranking import RankParams, rank_steps  # late: few hosts need it
 
         model = self.get(handle)
+        model.require_one_machine("model_rank")
 
         def start() -> None:
             model.require_task("rank")

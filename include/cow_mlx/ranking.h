@@ -60,7 +60,8 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE 
  * @retval COW_MLX_ECONTEXT      a prompt has too many tokens (the document's index), or, with
  *                               params.truncate, it has too many without its document
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states; no prompt
- *                               is given, and none is known for this tokenizer
+ *                               is given, and none is known for this tokenizer; the model runs on
+ *                               several machines
  * @retval COW_MLX_EBUFFER       capacity is less than count times *labels, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */

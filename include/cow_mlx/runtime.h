@@ -130,8 +130,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
 
-/** Return memory to the system: buffers that mlx and arrays keep for reuse, and prompts that models
- *  keep for new contexts. */
+/** Return memory to the system: buffers that mlx and arrays keep for reuse, on all machines of a
+ *  model, and prompts that models keep for new contexts. */
 COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
 
 #ifdef __cplusplus

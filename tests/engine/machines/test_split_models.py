@@ -5,7 +5,9 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from functools import partial
+from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -16,6 +18,7 @@ from support.meddlers import Meddler
 from support.signatures import (
     DONE,
     EFORMAT,
+    ESTATE,
     EUNSUPPORTED,
     GRAMMAR_REGEX,
     SPLIT_PIPELINE,
@@ -23,12 +26,14 @@ from support.signatures import (
 )
 from support.workers import local_ranks, on
 
-from cowmlx.errors import NotFound, OutOfMemory
+from cowmlx.errors import Lost, NotFound, OutOfMemory
 from cowmlx.machines import wire
 from cowmlx.machines.group import Group
+from cowmlx.machines.network import Facts, RemoteNetwork
 from cowmlx.machines.opening import Opening
 from cowmlx.machines.wire import Connection
 from cowmlx.ranks.ring import Together
+from cowmlx.scheduling.remote_lane import RemoteBatch
 
 START = prompt(40)
 MAX_STEPS = 6
@@ -192,12 +197,109 @@ def test_a_rank_that_cannot_take_several_prompts_keeps_no_other_waiting(
     lib.free_model(here)
 
 
+def test_a_model_of_hugging_face_s_cache(lib, start_worker, tmp_path, secret, open_context):
+    entry = tmp_path / "models--org--cached"
+    tiny_models.make(entry / "snapshots/one", "qwen2", config={"num_hidden_layers": 2})
+    model = lib.load(entry, **on([start_worker(models=tmp_path)], secret))
+    assert lib.info(model)["name"] == "org/cached"
+    assert len(greedy(lib, open_context(model), START, 4)) == 4
+    lib.free_model(model)
+
+
+def test_the_files_of_a_folder_are_hashed_in_turns(lib, place, worker, secret):
+    stages: list[str] = []
+    options = on([worker], secret, progress=lambda fraction, stage: not stages.append(stage))
+    lib.free_model(lib.load(place / "models/tensor", **options))
+    assert stages.count("network") == 1 + len(["config.json", "model.safetensors"])
+
+
+def test_logits_of_a_step_that_a_cancel_ends_are_not_given(
+    lib, start_worker, tmp_path, secret, open_context
+):
+    """The caches drop no tokens, so that the host is given the token of the step."""
+    folder = tiny_models.make(tmp_path / "kept", "qwen3_next", config={"num_hidden_layers": 2})
+    canceled, given = Event(), Event()
+
+    def cancel(head):
+        if head.get("op") == "forward" and canceled.is_set():
+            lib.cancel(context)
+            assert given.wait(60)
+
+    meddler = Meddler(start_worker(models=tmp_path).address, of_host=cancel)
+    options = on([meddler], secret, split=SPLIT_PIPELINE, silence_timeout_ms=60000)
+    model, here = lib.load(folder, **options), lib.load(folder)
+    context = open_context(model)
+    lib.begin(context, START, max_tokens=400)
+    tokens = [lib.next(context).token for _ in range(3)]
+    canceled.set()
+    tokens.append(lib.next(context).token)
+    with pytest.raises(StatusError, match="there are no logits") as caught:
+        lib.logits(context)
+    assert caught.value.status == ESTATE
+    canceled.clear()
+    given.set()
+    assert lib.tokens(context) == [*START, *tokens]
+    after = [*START, *tokens, 44]
+    assert greedy(lib, context, after, 6) == Oracle(lib, here).after(after, 6)
+    lib.reset(context)
+    lib.free_model(model)
+    lib.free_model(here)
+    meddler.close()
+
+
+def test_rows_of_hosts_that_pause_leave_the_batch():
+    ours, its = socket.socketpair()
+    group = Group(1.0, lambda: None)
+    group.add("rank", Connection(ours))
+    network = RemoteNetwork(group, Facts(8, "float32", True, None))
+    with its:
+        batch = RemoteBatch(network)
+        paused, *fed = [batch.join(network.make_cache(), 0) for _ in range(3)]
+        batch.feed(fed, [[1, 2], [3]])
+        batch.step(fed[:1], [4])
+        assert [row.missed for row in (paused, *fed)] == [2, 0, 1]
+        assert [row.length for row in (paused, *fed)] == [0, 3, 1]
+        group.close()
+
+
 def test_prompts_are_shared(lib, split, oracle, open_context):
     first, second = (open_context(split("tensor"), share_prefix=True) for _ in range(2))
     begun = prompt(60, seed=3)
     greedy(lib, first, [*begun, 11], 2)
     assert greedy(lib, second, [*begun, 12], 6) == oracle("tensor").after([*begun, 12], 6)
     assert lib.info(second)["shared"] == len(begun)
+
+
+def test_freed_contexts_are_dropped_by_ranks_that_rest(lib, worker, place, secret):
+    entries: list[dict[str, Any]] = []
+    meddler = Meddler(worker.address, of_host=entries.append)
+    model = lib.load(place / "models/tensor", **on([meddler], secret))
+    context = lib.context(model)
+    greedy(lib, context, START, 2)
+    lib.free(context)
+    del entries[:]
+    lib.trim_memory()
+    other = lib.context(model)
+    greedy(lib, other, START, 2)  # by then the ranks have heard of it
+    assert entries[0]["op"] == "rest"
+    assert entries[0]["drop"]
+    lib.free(other)
+    lib.free_model(model)
+    lib.trim_memory()
+    meddler.close()
+
+
+def test_the_reason_of_a_rank_that_has_closed_is_known_to_a_call_that_posts():
+    ours, its = socket.socketpair()
+    group = Group(1.0, lambda: None)
+    group.add("rank", Connection(ours))
+    with its:
+        said = {"failed": {"kind": "OutOfMemory", "reason": "", "message": "too little memory"}}
+        wire.write(its, {"fraction": 0.5})
+        wire.write(its, said)
+    with pytest.raises(Lost, match="too little memory"):
+        group.post({"op": "nothing"})
+    assert isinstance(group.failure, OutOfMemory)
 
 
 def test_thousands_of_sequences_that_are_freed_at_once_are_told_in_several_messages():
@@ -342,12 +444,14 @@ def test_what_ranks_cannot_do_is_refused_by_name(lib, split, tmp_path):
         "kv_bits": lambda: lib.context(model, kv_bits=8),
         "adapter_load": lambda: lib.load_adapter(model, tmp_path),
         "model_embed": lambda: lib.embed(model, ["text"]),
+        "model_rank": lambda: lib.rank(model, "query", ["text"]),
     }
     for name, call in refused.items():
         with pytest.raises(StatusError, match=name) as caught:
             call()
         assert caught.value.status == EUNSUPPORTED
         assert "several machines" in caught.value.message
+    assert lib.info(model)["tasks"] == ["generate"]
     cache = lib.info(model)["cache"]
     assert cache["quantise"] == "no" and "several machines" in cache["why_not"]
 

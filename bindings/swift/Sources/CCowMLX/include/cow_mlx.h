@@ -432,8 +432,8 @@ COW_MLX_API cow_mlx_status cow_mlx_runtime_stop(void);
  */
 COW_MLX_API cow_mlx_status cow_mlx_runtime_info(char* buffer, size_t capacity, size_t* length);
 
-/** Return memory to the system: buffers that mlx and arrays keep for reuse, and prompts that models
- *  keep for new contexts. */
+/** Return memory to the system: buffers that mlx and arrays keep for reuse, on all machines of a
+ *  model, and prompts that models keep for new contexts. */
 COW_MLX_API cow_mlx_status cow_mlx_memory_trim(void);
 
 /* ---------------------------------------------------------------- Models */
@@ -534,7 +534,7 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * runs in a process that it starts. When a machine is gone, silent for silence_timeout_ms, or cut
  * off from another one for so long, calls on the model's contexts end with COW_MLX_ELOST. The
  * contexts keep their tokens: load the model again and begin with these tokens on a new context.
- * Such models have no adapters, embeddings, kv_bits and trainings.
+ * Such models have no adapters, embeddings, ranking, kv_bits and trainings.
  *
  * @param out  receives the handle
  * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; quantize_mode
@@ -1716,7 +1716,8 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE 
  * @retval COW_MLX_ECONTEXT      a prompt has too many tokens (the document's index), or, with
  *                               params.truncate, it has too many without its document
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states; no prompt
- *                               is given, and none is known for this tokenizer
+ *                               is given, and none is known for this tokenizer; the model runs on
+ *                               several machines
  * @retval COW_MLX_EBUFFER       capacity is less than count times *labels, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
