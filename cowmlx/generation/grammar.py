@@ -227,6 +227,7 @@ def _source(grammar: str, kind: int) -> str:
     if kind == constants.GRAMMAR_JSON_SCHEMA:
         return _schema_source(grammar)
     if kind == constants.GRAMMAR_REGEX:
+        bounds.check_classes(grammar)
         from llguidance import LLMatcher
 
         source: str = LLMatcher.grammar_from_regex(grammar)

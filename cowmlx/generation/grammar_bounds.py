@@ -26,16 +26,22 @@ _MAX_BYTES = {
     constants.GRAMMAR_GBNF: 64 << 10,
 }
 _MAX_DEPTH = 1000  # of a schema, references followed: the library recurses
-_MAX_PROPERTIES = 3000  # quadratic
+_MAX_PROPERTIES = 3000  # and required ones: quadratic
+_MAX_LITERALS = 3000  # lists and objects in const and enum, and what they hold: quadratic
+_MAX_ENUM = 20_000  # values of enum
+_MAX_ALTERNATIVES = 2000  # schemas of anyOf, oneOf and allOf, but for pairs: quadratic
 _MAX_PATTERN_PROPERTIES = 64  # each is compared with each other one
 _MAX_INTERSECTED = 12  # patterns of a schema that may come to hold for one text: exponential
 _MAX_MULTIPLE = 100_000  # states of the automaton of multipleOf
 _MAX_RULES = 500  # recursion
 _MAX_BRACKETS = 2000  # likewise
 _MAX_INTERSECTIONS = 16  # & and ~ of Lark: exponential
+_MAX_CLASSES = 64  # of characters, where case is ignored: about 10 ms for one of all characters
 
 _RULE = re.compile(r"[\w)\]}>]\s*:")
 _EMBEDDED = re.compile(r"%json\s*")
+_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i|/[imslux]*i")  # a flag in a regex, or behind Lark's
+_CLASS = re.compile(r"\[|\\[wWsSdDpP]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
@@ -57,6 +63,13 @@ def check_number(number: int, most: int, noun: str) -> None:
         )
 
 
+def check_classes(grammar: str) -> None:
+    """Raise InvalidArgument if regexes that ignore case have too many classes of characters."""
+    if _IGNORES_CASE.search(grammar):
+        noun = "classes of characters, where case is ignored"
+        check_number(len(_CLASS.findall(grammar)), _MAX_CLASSES, noun)
+
+
 # ---------------------------------------------------------------- Rules
 
 
@@ -65,6 +78,7 @@ def check_rules(grammar: str) -> None:
     check_number(len(_RULE.findall(grammar)), _MAX_RULES, "rules")
     check_number(sum(map(grammar.count, "([")), _MAX_BRACKETS, "opening brackets")
     check_number(sum(map(grammar.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
+    check_classes(grammar)
     schemas = []
     for place in _EMBEDDED.finditer(grammar):
         try:
@@ -123,11 +137,13 @@ def parse_schema(grammar: str) -> dict[str, Any] | bool:
 
 def check_schema(schema: Any) -> None:
     """Raise InvalidArgument if a JSON schema goes beyond one of the bounds."""
-    properties = pattern_properties = patterns = merges = 0
+    properties = pattern_properties = patterns = merges = alternatives = 0
     multiples, references = set(), {"#"}
     for node, _ in _objects(schema):
-        properties += _length(node.get("properties"))
+        properties += max(_length(node.get("properties")), _length(node.get("required")))
         pattern_properties += _length(node.get("patternProperties"))
+        lengths = [_length(node.get(word)) for word in ("anyOf", "oneOf", "allOf")]
+        alternatives += sum(length for length in lengths if length > 2)
         patterns += "pattern" in node or "format" in node
         merges += _length(node.get("allOf"))
         merges += len(node) > 1 and not {"$ref", "anyOf", "oneOf"}.isdisjoint(node)
@@ -137,6 +153,10 @@ def check_schema(schema: Any) -> None:
         if isinstance(reference, str):
             references.add(reference)
     check_number(properties, _MAX_PROPERTIES, "properties")
+    check_number(alternatives, _MAX_ALTERNATIVES, "schemas of anyOf, oneOf and allOf")
+    values, literals = _literals(schema)
+    check_number(values, _MAX_ENUM, "values of enum")
+    check_number(literals, _MAX_LITERALS, "lists, objects and their parts in const and enum")
     check_number(pattern_properties, _MAX_PATTERN_PROPERTIES, "patternProperties")
     check_number(
         min(patterns, merges), _MAX_INTERSECTED, "patterns and formats that allOf or $ref may join"
@@ -167,6 +187,28 @@ def _objects(value: Any) -> Iterator[tuple[dict[str, Any], int]]:
             waiting += [(child, depth) for child in node.values()]
         elif isinstance(node, list):
             waiting += [(child, depth) for child in node]
+
+
+def _literals(schema: Any) -> tuple[int, int]:
+    """Return how many values enum has, and the lists and objects in const and enum with parts."""
+    values = parts = 0
+    waiting = [(schema, False)]
+    while waiting:
+        node, is_literal = waiting.pop()
+        if not isinstance(node, dict | list):
+            continue
+        parts += is_literal and 1 + len(node)
+        if isinstance(node, list) or is_literal:
+            children = node.values() if isinstance(node, dict) else node
+            waiting += [(child, is_literal) for child in children]
+            continue
+        for name, child in node.items():
+            if name == "enum" and isinstance(child, list):
+                values += len(child)
+                waiting += [(value, True) for value in child]
+            else:
+                waiting.append((child, name == "const"))
+    return values, parts
 
 
 def _depth(value: Any) -> int:

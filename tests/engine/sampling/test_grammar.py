@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import jsonschema
@@ -584,6 +585,64 @@ HOSTILE = {
     ),
     "integers": (GRAMMAR_JSON_SCHEMA, json.dumps({"minimum": -(10**300), "type": "integer"})),
 }
+
+WIDE = r"[\w\W]"  # takes long to compile where case is ignored
+# Each would take the library seconds, or minutes.
+SLOW = {
+    "required": (GRAMMAR_JSON_SCHEMA, json.dumps({"required": [f"p{n}" for n in range(20_000)]})),
+    "lists in enum": (GRAMMAR_JSON_SCHEMA, json.dumps({"enum": [[n] for n in range(20_000)]})),
+    "objects in enum": (GRAMMAR_JSON_SCHEMA, json.dumps({"items": {"enum": [{}] * 60_000}})),
+    "numbers in enum": (GRAMMAR_JSON_SCHEMA, '{"enum": [' + "1," * 120_000 + "1]}"),
+    "members in const": (
+        GRAMMAR_JSON_SCHEMA,
+        json.dumps({"const": {f"p{n}": n for n in range(6000)}}),
+    ),
+    "a list in const": (
+        GRAMMAR_JSON_SCHEMA,
+        json.dumps({"properties": {"a": {"const": {"b": [*range(30_000)]}}}}),
+    ),
+    "anyOf": (GRAMMAR_JSON_SCHEMA, json.dumps({"anyOf": [{"type": "array"}] * 10_000})),
+    "embedded": (GRAMMAR_LARK, "start: %json " + json.dumps({"const": [[]] * 12_000})),
+    "classes": (GRAMMAR_REGEX, f"(?i){WIDE * 200}"),
+    "classes of flags": (GRAMMAR_REGEX, f"a(?s-u:b)(?xi:{WIDE * 200})"),
+    "ranges": (GRAMMAR_REGEX, r"(?i)" + r"[\x00-\x{10ffff}]" * 200),
+    "properties of characters": (GRAMMAR_REGEX, r"(?i)" + r"\pL" * 10_000),
+    "classes in Lark": (GRAMMAR_LARK, f"start: A\nA: /(?i:{WIDE * 200})/"),
+    "classes by a flag in Lark": (GRAMMAR_LARK, f"start: A B\nA: /{WIDE * 200}/si\nB: /b/"),
+}
+LARGE = {
+    "required": {"required": [f"p{n}" for n in range(2000)]},
+    "enum": {"enum": [f"value {n}" for n in range(10_000)]},
+    "objects in enum": {"enum": [{"n": n} for n in range(1000)]},
+    "nullable": {
+        "properties": {
+            f"p{n}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for n in range(1500)
+        },
+        "required": [f"p{n}" for n in range(1500)],
+    },
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_grammar_that_takes_long_is_refused_at_once(lib, context, question, name):
+    kind, grammar = SLOW[name]
+    since = monotonic()
+    with pytest.raises(StatusError) as error:
+        lib.begin(context, question, grammar=grammar, grammar_kind=kind)
+    assert (error.value.status, error.value.reason) == (EINVAL, "limit_exceeded")
+    assert error.value.details["needed"] > error.value.details["limit"]
+    assert monotonic() - since < 5
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_schema_is_taken(lib, context, question, name):
+    lib.begin(context, question, **schema(LARGE[name], max_tokens=1))
+    assert lib.next(context).status == OK
+
+
+def test_few_classes_ignore_case(lib, context, question):
+    text = complete(lib, context, question, **regex(r"(?i)[a-c]{3}\W\d"), max_tokens=40)
+    assert re.fullmatch(r"(?i)[a-c]{3}\W\d", text)
 
 
 @pytest.mark.parametrize("name", BAD)
