@@ -86,10 +86,17 @@ class Sequence:
     Args:
         network: called with tokens (1, S) and layers, gives logits (1, S, V).
         make_layers: returns empty layer caches of its kind.
+        inner: the network that turns by positions, where ``network`` only calls that.
     """
 
-    def __init__(self, network: Module, make_layers: Callable[[], list[Any]]) -> None:
+    def __init__(
+        self,
+        network: Module,
+        make_layers: Callable[[], list[Any]],
+        inner: Module | None = None,
+    ) -> None:
         self._network = network
+        self._inner = network if inner is None else inner
         self.make_layers = make_layers
         self.tokens: list[int] = []
         self._own: list[Any] = []
@@ -385,7 +392,7 @@ class Sequence:
         is_block = isinstance(first, ImagePosition) and first.image.both_ways
         attending = both_ways(layers) if is_block else nullcontext()
         placed = any(isinstance(token, ImagePosition) and token.image.grid for token in tokens)
-        where = placing(self._network, self.tokens, tokens) if placed else self._shifted()
+        where = placing(self._inner, self.tokens, tokens) if placed else self._shifted()
         with looked_up(tokens) as ids, attending, where:
             logits = self._run(ids, layers)
         self._shift = None
@@ -398,7 +405,7 @@ class Sequence:
 
     def _shifted(self) -> AbstractContextManager[None]:
         """Call the network in the block with positions that follow those of the tokens held."""
-        return shifted(self._network, [self.shift]) if self.shift else nullcontext()
+        return shifted(self._inner, [self.shift]) if self.shift else nullcontext()
 
     def _run(self, ids: mx.array, layers: list[Any], behind: int = 0) -> mx.array:
         try:

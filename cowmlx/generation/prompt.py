@@ -9,7 +9,7 @@ import mlx.core as mx
 from cowmlx.cache.sequence import Snapshot, common_prefix
 from cowmlx.cache.shared import back_to
 from cowmlx.cache.trimming import shorten
-from cowmlx.models.images import ImagePosition, whole
+from cowmlx.models.images import advance, next_chunk, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -248,20 +248,11 @@ class Prompt:
             size = min(size, self._keeper.room() or size)
             if len(self._rest) == 1:
                 self._keeper.end()
-        chunk = self._rest[: max(1, min(size, len(self._rest) - 1))]
-        return self._visible(chunk) if self._has_rows else chunk
-
-    def _visible(self, chunk: list[int]) -> list[int]:
-        """Return the part of a chunk to process next; none if an image in it was worked on.
-
-        Positions that attend to each other both ways are a chunk by themselves.
-        """
-        for at, token in enumerate(chunk):
-            if isinstance(token, ImagePosition) and token.image.both_ways:
-                chunk = chunk[:at] or self._rest[: token.image.count - token.index]
-                break
-        images = {token.image for token in chunk if isinstance(token, ImagePosition)}
-        return [] if any(image.advance() for image in images) else chunk
+        size = max(1, min(size, len(self._rest) - 1))
+        if not self._has_rows:
+            return self._rest[:size]
+        chunk = next_chunk(self._rest, size)
+        return [] if advance(chunk) else chunk
 
     def hold(self, chunk: list[int]) -> None:
         """Note tokens that the layers process or have processed."""

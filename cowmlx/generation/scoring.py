@@ -11,6 +11,7 @@ import mlx.core as mx
 from cowmlx.cache.footprint import footprint_of
 from cowmlx.cache.sequence import Sequence
 from cowmlx.generation.pace import pace_of
+from cowmlx.models.images import advance, next_chunk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -225,20 +226,25 @@ def steps(
         more: bytes of the result.
 
     Raises:
-        BadState: the layers hold a token that the host has not taken, and cannot drop it.
+        BadState: the layers hold a token that the host has not taken, and cannot drop it, or an
+            image that is processed again has no pixels.
         OutOfMemory: there is too little memory; nothing has changed.
     """
     yield from context.model.read_steps()
     held = 0 if fresh else len(context.tokens())
     require(more + needed(context, held + len(tokens)))
-    copy = Sequence(network or context.model.network, context.sequence.make_layers)
+    inner = context.model.network
+    copy = Sequence(network or inner, context.sequence.make_layers, inner)
     start = _start(context, copy, tokens, fresh, reading.wants(-1))
     if start.behind is not None:
         mx.eval(reading.take([-1], start.behind))
     sequence, feed, position = start.sequence, start.feed, start.position
     while feed and any(map(reading.wants, range(position, position + len(feed)))):
         size = _chunk(context, len(sequence.tokens))
-        chunk, feed = feed[:size], feed[size:]
+        chunk = next_chunk(feed, size)
+        while advance(chunk):
+            yield
+        feed = feed[len(chunk) :]
         wanted = [place for place in range(position, position + len(chunk)) if reading.wants(place)]
         logits = sequence.process(chunk)[0]
         sequence.append(chunk)

@@ -380,6 +380,28 @@ def with_positions(tokens: list[int], store: ImageStore | None, table: TokenTabl
     return made
 
 
+def next_chunk(tokens: list[int], size: int) -> list[int]:
+    """Return the tokens to process next: ``size`` at most, or an image that is longer.
+
+    Positions that attend to each other both ways are a chunk by themselves.
+    """
+    chunk = tokens[:size]
+    for at, token in enumerate(chunk):
+        if isinstance(token, ImagePosition) and token.image.both_ways:
+            return chunk[:at] or tokens[: token.image.count - token.index]
+    return chunk
+
+
+def advance(tokens: list[int]) -> bool:
+    """Compute embeddings of the images of tokens for a while; false if they are all there.
+
+    Raises:
+        BadState: an image has no pixels.
+    """
+    images = {token.image for token in tokens if isinstance(token, ImagePosition)}
+    return any(image.advance() for image in images)
+
+
 def whole(tokens: list[int]) -> list[int]:
     """Return tokens without images of which a part is missing."""
     if min(tokens, default=0) >= 0:

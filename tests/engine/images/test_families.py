@@ -16,7 +16,7 @@ from PIL import Image
 from seeing import begun, images_of, refused, said
 from support.async_calls import begin
 from support.library import StatusError
-from support.scoring import prompt_logprobs
+from support.scoring import hidden_states, prompt_logprobs
 from support.signatures import (
     ECANCELED,
     EFORMAT,
@@ -317,6 +317,19 @@ def test_text_behind_images_is_scored_and_images_are_not(lib, seer, open_context
     at = 1 + next(at for at, token in enumerate(prompt) if token < 0)
     assert f"tokens[{at}] is {prompt[at - 1]}" in message
     assert "image" in message
+
+
+def test_text_behind_images_is_scored_alike_after_a_sleep(lib, seer, open_context, prompt):
+    """All tokens are processed again, each image as in the prompt."""
+    context = open_context(seer, share_prefix=False)
+    lib.begin(context, prompt, max_tokens=0)
+    expected = [value for [(_, value)] in prompt_logprobs(lib, context, [5, 6, 7])]
+    states = hidden_states(lib, context, [5, 6, 7])
+    lib.check(lib.c.cow_mlx_model_sleep(seer))
+    found = [value for [(_, value)] in prompt_logprobs(lib, context, [5, 6, 7])]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3)
+    lib.check(lib.c.cow_mlx_model_sleep(seer))
+    np.testing.assert_allclose(hidden_states(lib, context, [5, 6, 7]), states, rtol=1e-3, atol=1e-3)
 
 
 def test_a_saved_context_needs_no_image(lib, tmp_path, open_context, recorded, media, folder):
