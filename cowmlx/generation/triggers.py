@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 
 import mlx.core as mx
 
-from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.errors import Unsupported
 from cowmlx.generation.constrains import Constrains
 from cowmlx.generation.grammar import ALLOWED
 from cowmlx.generation.markers import MarkerTokens
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from cowmlx.generation.params import GenerationParams
     from cowmlx.generation.tool_calls.writer import Tool
     from cowmlx.models.model import Model
+
+MAX_KEPT = 8  # grammars of calls that a model keeps
 
 
 class Trigger:
@@ -44,7 +47,7 @@ class Triggered(Constrains):
     The trigger is found in the text, so it may be one token or come in parts. A token that has
     text behind the end of the trigger is not allowed: the match begins with a token. That needs a
     look at the whole vocabulary, which a trigger that is an added token does without: models do
-    not spell such markers. If the constraint cannot be made then, the text stays free.
+    not spell such markers.
 
     Args:
         model: whose tokens these are.
@@ -151,10 +154,7 @@ class Triggered(Constrains):
             return
         for trigger in self._triggers:
             if self._tail.endswith(trigger.text):
-                try:
-                    self._active, self._again = trigger.begin(), trigger.again
-                except (InvalidArgument, Unsupported):
-                    continue
+                self._active, self._again = trigger.begin(), trigger.again
                 return
         for markers in self._markers:
             self._barred += markers.running_over(self._tail, spaces_too=True)
@@ -176,6 +176,8 @@ def of_params(model: Model, params: GenerationParams) -> list[Trigger]:
 def of_calls(model: Model, tools: list[Tool]) -> list[Trigger]:
     """Return the trigger of a call of tools in the model's own notation.
 
+    The model keeps the last grammars: those of a conversation's tools are the same in each turn.
+
     Raises:
         InvalidArgument, Unsupported: the notation cannot be held to the schemas.
     """
@@ -188,10 +190,12 @@ def of_calls(model: Model, tools: list[Tool]) -> list[Trigger]:
     marker = model.tokenizer.encode_inner(format.tool_start, parse_special=True)
     if model.tokenizer.byte_table is None:
         raise Unsupported("a token of this model's tokenizer does not always give the same text")
-
-    def begin() -> Constraint:
+    kept: OrderedDict[str, Constraint] = model.remembered.once("grammars of calls", OrderedDict)
+    call = kept.pop(source, None)
+    if call is None:
         call = grammar.Constraint(model, source)
         call.advance(marker)
-        return call
-
-    return [Trigger(format.tool_start, begin, again=bool(format.tool_end))]
+    kept[source] = call
+    if len(kept) > MAX_KEPT:
+        kept.popitem(last=False)
+    return [Trigger(format.tool_start, call.fork, again=bool(format.tool_end))]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import pytest
 from support import async_calls
 from support.callbacks import StatusError
+from support.compiler import run as run_program
+from support.paths import ROOT
 from support.scripted import CHATML, THINKING
 from support.signatures import (
     EINVAL,
@@ -119,6 +123,33 @@ def test_a_schema_that_the_notation_cannot_write_binds_nothing(lib, says):
     )
     chat = lib.chat(context, USER, options={"tools": [odd]})
     assert [name for name, _ in chat.calls] == ["look"]
+
+
+@pytest.mark.parametrize("schema", [{"type": "string", "pattern": "(?=x)y"}, {"not": {}}], ids=str)
+def test_a_schema_that_does_not_compile_binds_nothing_and_the_log_says_why(schema):
+    program = f"""
+from support.library import Library
+from support.paths import CALF
+lines = []
+lib = Library()
+lib.start(log=lambda level, text: lines.append(text.decode()))
+context = lib.context(lib.load(CALF))
+parameters = {{"type": "object", "properties": {{"city": {schema}}}}}
+tool = {{"name": "get_weather", "parameters": parameters}}
+chat = lib.chat(
+    context,
+    [{{"role": "user", "content": "What is the weather in Rome?"}}],
+    options={{"tools": [tool]}},
+)
+print(chat.calls)
+print([line for line in lines if "not held to their schemas" in line])
+lib.stop()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    done = run_program([sys.executable, "-c", program], env=environment, cwd=ROOT)
+    calls, lines = done.stdout.splitlines()
+    assert calls == "[('get_weather', {'city': 'Rome'})]"
+    assert "grammar: " in lines and lines.count("held to their schemas") == 1
 
 
 def test_a_budget_of_thinking_and_a_call(lib, says):
