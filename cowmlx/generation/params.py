@@ -24,6 +24,7 @@ MAX_DRAFT_TOKENS = 64
 DEFAULT_DRAFT_TOKENS = 4  # with a draft model
 HEAD_TOKENS = 2  # with the model's own head
 MAX_STOPS = 4096
+MAX_STOP_BYTES = 1024
 MAX_BREAKERS = 256
 MAX_BREAKER_BYTES = 256
 MAX_THINKING_END_BYTES = 4096
@@ -196,7 +197,7 @@ class GenerationParams:
         _check_texts(name, self.dry_sequence_breakers, MAX_BREAKERS, MAX_BREAKER_BYTES)
 
     def _check_output(self) -> None:
-        _check_texts("stop", self.stop, MAX_STOPS)
+        _check_texts("stop", self.stop, MAX_STOPS, MAX_STOP_BYTES)
         self._check_triggers()
         check_thinking_end(self.thinking_end_text)
         if self.grammar is None:
@@ -223,7 +224,7 @@ class GenerationParams:
             raise OutOfRange(name, value, accepted)
 
 
-def _check_texts(noun: str, texts: list[str], most: int, most_bytes: int | None = None) -> None:
+def _check_texts(noun: str, texts: list[str], most: int, most_bytes: int) -> None:
     if len(texts) > most:
         raise OutOfRange(f"{noun}_count", len(texts), f"at most {most}")
     name = noun if noun == "stop" else f"{noun}s"
@@ -235,7 +236,7 @@ def _check_texts(noun: str, texts: list[str], most: int, most_bytes: int | None 
                 argument=f"{name}[{index}]",
             )
     for index, size in enumerate(len(text.encode()) for text in texts):
-        if most_bytes is not None and size > most_bytes:
+        if size > most_bytes:
             raise OutOfRange(f"{name}[{index}]", size, f"at most {most_bytes} bytes")
 
 

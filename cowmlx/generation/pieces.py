@@ -7,6 +7,7 @@ from time import perf_counter
 import mlx.core as mx
 
 from cowmlx.generated import constants
+from cowmlx.text.prefixes import begins, shortest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ class StopMatcher:
     """
 
     def __init__(self, stops: list[str]) -> None:
-        self._stops = stops
+        self._stops = shortest(stops)
+        self._longest = max(map(len, self._stops))
+        self._firsts = {stop[0] for stop in self._stops}
         self._held = ""
         self.stopped = False
 
@@ -29,11 +32,16 @@ class StopMatcher:
         """Return the text that can be emitted now."""
         text = self._held + text
         self._held = ""
-        places = [position for stop in self._stops if (position := text.find(stop)) >= 0]
-        if places:
-            self.stopped = True
-            return text[: min(places)]
-        border = len(text) - max(_overlap(text, stop) for stop in self._stops)
+        border = len(text)
+        for place, character in enumerate(text):
+            if character not in self._firsts:
+                continue
+            is_stop, may_be = begins(text[place : place + self._longest], self._stops)
+            if is_stop:
+                self.stopped = True
+                return text[:place]
+            if may_be:
+                border = min(border, place)
         self._held = text[border:]
         return text[:border]
 
@@ -41,14 +49,6 @@ class StopMatcher:
         """Return the text that was held back, at the end."""
         held, self._held = self._held, ""
         return held
-
-
-def _overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of ``text`` that begins ``stop``."""
-    for length in range(min(len(text), len(stop) - 1), 0, -1):
-        if stop.startswith(text[-length:]):
-            return length
-    return 0
 
 
 class TextOutput:

@@ -75,8 +75,8 @@ typedef struct cow_mlx_generation_params {
   const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
                                    unless a grammar allows no other */
   size_t bias_count;          /**< 0 (default): none */
-  const char* const* stop;    /**< texts that end the generation, at most 4096, none empty; they are
-                                   never emitted */
+  const char* const* stop;    /**< texts that end the generation, at most 4096 of 1024 bytes, none
+                                   empty; they are never emitted */
   size_t stop_count;
   const char* grammar;               /**< grammar of the output, or NULL (default); in a chat it
                                           applies after the model's thinking */
@@ -277,8 +277,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_begin_embeddings(
  *
  * Text that may be the beginning of a stop text, or of a character, is held back until that is
  * known. When a generation ends while text is held back, the text comes with a last COW_MLX_OK. So
- * a loop that prints while the status is COW_MLX_OK prints all text. After a cancel, next returns
- * no more text, except for a token that was computed and that the cache cannot drop.
+ * a loop that prints while the status is COW_MLX_OK prints all text. After a cancel or a timeout,
+ * next returns no more text, except for a token that was computed and that the cache cannot drop.
  *
  * @param context   a context on which a generation has begun
  * @param text      receives whole UTF-8 characters; may be NULL if capacity is 0,

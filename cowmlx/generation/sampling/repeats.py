@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from cowmlx.cache.sequence import common_prefix
+from cowmlx.text.prefixes import begins, shortest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,33 +23,50 @@ class Breakers:
     """
 
     def __init__(self, texts: list[str], text_of: Callable[[int], bytes]) -> None:
-        self._texts = [text.encode() for text in texts]
-        self._longest = max(map(len, self._texts), default=0)
+        backwards = [text.encode()[::-1] for text in texts]
+        self._backwards = shortest(backwards)
+        self._longest = max(map(len, backwards), default=0)
+        self._last = {text[0] for text in backwards}
         self._text_of = text_of
         self._known: dict[int, bool] = {}
 
     def within(self, token: int) -> bool:
         """Whether a token's own text has one."""
-        places = self._known.get(token)
-        if places is None:
+        is_broken = self._known.get(token)
+        if is_broken is None:
             own = self._text_of(token)
-            places = self._known[token] = any(text in own for text in self._texts)
-        return places
+            is_broken = self._known[token] = self._ends(own[::-1], len(own))
+        return is_broken
 
-    def end_in(self, tokens: list[int], index: int) -> bool:
-        """Whether one ends in the token at an index, wherever it begins."""
-        if self.within(tokens[index]):
-            return True
-        if self._longest < 2:
-            return False
-        before = b""
-        for place in range(index - 1, max(index - self._longest, -1), -1):
-            before = self._text_of(tokens[place]) + before
-            if len(before) >= self._longest:
+    def follow(self, tail: bytes, token: int) -> tuple[bool, bytes]:
+        """Return whether one ends in a token, wherever it begins, and the tail behind the token.
+
+        Args:
+            tail: of the tokens before, see :meth:`tail`.
+            token: that follows.
+        """
+        own = self._text_of(token)[::-1]
+        text = own + tail
+        return self._ends(text, len(own)), text[: max(self._longest - 1, 0)]
+
+    def tail(self, tokens: list[int]) -> bytes:
+        """Return the last bytes of tokens that may begin one, backwards."""
+        size = max(self._longest - 1, 0)
+        tail = b""
+        for token in reversed(tokens):
+            if len(tail) >= size:
                 break
-        both = before + self._text_of(tokens[index])
-        first = len(before) + 1
-        return any(both.find(text, max(first - len(text), 0)) >= 0 for text in self._texts)
+            tail += self._text_of(token)[::-1]
+        return tail[:size]
+
+    def _ends(self, backwards: bytes, count: int) -> bool:
+        """Whether one ends in the first ``count`` bytes of a text that is given backwards."""
+        for place in range(count):
+            if backwards[place] in self._last:
+                rest = backwards[place : place + self._longest]
+                if begins(rest, self._backwards)[0]:
+                    return True
+        return False
 
 
 class Repeats:
@@ -76,6 +94,7 @@ class Repeats:
         self._breakers = breakers
         self._back = back
         self._tokens: list[int] = []
+        self._tail: bytes | None = b""  # of the tokens, for the breakers; None: not known
         # Where the tokens that are looked up end, ascending.
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
         # For each token where the run begins that it belongs to.
@@ -130,8 +149,9 @@ class Repeats:
         """Append a token; returns the places where the same last tokens end."""
         self.steps += 1
         tokens, last = self._tokens, len(self._tokens)
+        tail = self._breakers.tail(tokens) if self._tail is None else self._tail
+        breaks, self._tail = self._breakers.follow(tail, token)
         tokens.append(token)
-        breaks = self._breakers.end_in(tokens, last)
         self._begins.append(last + 1 if breaks else self._begins[-1] if self._begins else 0)
         if last + 1 < self._key:
             return []
@@ -148,6 +168,7 @@ class Repeats:
             if not places:
                 del self._ends[key]
         self._tokens.pop()
+        self._tail = None
         self._begins.pop()
         if self._alike:
             self._alike.pop()

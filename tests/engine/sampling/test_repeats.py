@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from random import Random
+from time import monotonic
 
 import pytest
 from support import draws
@@ -58,7 +59,46 @@ def text_of(token: int) -> bytes:
     ],
 )
 def test_breakers_end_in_a_token_wherever_they_begin(texts, sequence, ends):
-    assert Breakers(texts, text_of).end_in(sequence, len(sequence) - 1) is ends
+    breakers = Breakers(texts, text_of)
+    assert breakers.follow(breakers.tail(sequence[:-1]), sequence[-1])[0] is ends
+
+
+def test_breakers_are_those_of_a_search_for_each():
+    random = Random(3)
+
+    def drawn(most):
+        return "".join(random.choice("abä") for _ in range(random.randrange(1, most)))
+
+    for _ in range(300):
+        texts = [drawn(random.choice([2, 3, 9])) for _ in range(random.randrange(6))]
+        vocabulary = [drawn(5).encode()[random.randrange(2) :] for _ in range(8)]
+        breakers = Breakers(texts, vocabulary.__getitem__)
+        tokens, tail = [], b""
+        for _ in range(30):
+            tokens.append(random.randrange(8))
+            ended, tail = breakers.follow(tail, tokens[-1])
+            assert tail == breakers.tail(tokens)
+            own = vocabulary[tokens[-1]]
+            text = b"".join(vocabulary[token] for token in tokens)
+            border = len(text) - len(own)
+            ends = [
+                place + len(part)
+                for part in map(str.encode, texts)
+                for place in range(len(text))
+                if text.startswith(part, place)
+            ]
+            assert ended == any(end > border for end in ends)
+            assert breakers.within(tokens[-1]) == any(part.encode() in own for part in texts)
+
+
+def test_many_long_breakers_do_not_hold_up_a_prompt():
+    random = Random(4)
+    texts = ["".join(random.choice("ab") for _ in range(180)) for _ in range(256)]
+    vocabulary = [b"a", b"b", b"ab", b"bbaa"]
+    repeats = Repeats(2, 1000, Breakers(texts, vocabulary.__getitem__))
+    since = monotonic()
+    repeats.after([random.randrange(4) for _ in range(40_000)])
+    assert monotonic() - since < 5
 
 
 def costs(repeats: Repeats, sequence: list[int], tokens: list[int]) -> list[int]:

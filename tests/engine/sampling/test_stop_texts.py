@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from random import Random
+from time import monotonic
 
 import pytest
 from driver import KINDS, delivered, opened, prompt, text_of
-from support.signatures import DONE, FINISH_LENGTH, FINISH_STOP_TEXT
+from support.callbacks import StatusError
+from support.signatures import DONE, EINVAL, FINISH_LENGTH, FINISH_STOP_TEXT
+
+from cowmlx.generation.pieces import StopMatcher
 
 START = prompt(8, seed=3)
 COUNT = 30
@@ -154,3 +159,49 @@ def test_many_stop_texts(lib, tiny, open_context, plain):
     wanted = text_of(plain)[6:8]
     result = lib.generate(context, START, max_tokens=COUNT, stop=[*stops, wanted])
     assert result.text == text_of(plain)[: text_of(plain).find(wanted)]
+
+
+def first_stop(text, stops):
+    """Where the first one lies, or the end of the text."""
+    return min((place for stop in stops if (place := text.find(stop)) >= 0), default=len(text))
+
+
+def test_text_is_held_back_no_longer_than_it_may_be_a_stop_text():
+    """Beside a look for each of them in all text."""
+    random = Random(5)
+
+    def drawn(most):
+        return "".join(random.choice("abé🐄") for _ in range(random.randrange(1, most)))
+
+    for _ in range(500):
+        stops = [drawn(random.choice([2, 4, 7])) for _ in range(random.randrange(1, 6))]
+        matcher, text, given = StopMatcher(stops), "", ""
+        while len(text) < 30 and not matcher.stopped:
+            more = drawn(5)
+            text += more
+            given += matcher.add(more)
+            end = first_stop(text, stops)
+            may_begin = [
+                size for stop in stops for size in range(len(stop)) if text.endswith(stop[:size])
+            ]
+            assert matcher.stopped == (end < len(text))
+            assert given == text[: end if matcher.stopped else len(text) - max(may_begin)]
+        assert given + matcher.finish() == text[: first_stop(text, stops)]
+
+
+def test_many_long_stop_texts_do_not_hold_up_a_token():
+    stops = ["a" * 900 + f"{number:04}" for number in range(4096)]
+    matcher = StopMatcher(stops)
+    since = monotonic()
+    for _ in range(300):
+        matcher.add("aaaa")
+    assert monotonic() - since < 10
+
+
+@pytest.mark.parametrize("text", ["x" * 1025, NEVER * 342], ids=["ASCII", "three bytes each"])
+def test_a_stop_text_that_is_too_long_is_refused(lib, context, text):
+    lib.begin(context, START, max_tokens=1, stop=[text[:-1]])
+    with pytest.raises(StatusError) as error:
+        lib.begin(context, START, stop=["a", text])
+    assert error.value.status == EINVAL
+    assert f"stop[1] is {len(text.encode())}, must be at most 1024 bytes" in error.value.message

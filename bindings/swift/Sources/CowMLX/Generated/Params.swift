@@ -306,7 +306,8 @@ public struct GenerationParams: Sendable {
   public var frequencyPenalty: Float
   /// The same seed gives the same tokens, regardless of load.
   public var seed: UInt64
-  /// Texts that end the generation, at most 4096, none empty; they are never emitted.
+  /// Texts that end the generation, at most 4096 of 1024 bytes, none empty; they are never
+  /// emitted.
   public var stop: [String]
   /// 0 (default): none; n: of each token and of the n most probable ones, see `Context.logprobs`.
   public var logprobs: Int
@@ -356,7 +357,8 @@ public struct GenerationParams: Sendable {
   /// unless that has triggers; default -1.
   public var thinkingTokens: Int
   /// Closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
-  /// Only whitespace may stand behind the marker. Default: the marker alone.
+  /// Only whitespace may stand behind the marker. If it has one of `grammarTriggers`, it ends
+  /// there. Default: the marker alone.
   public var thinkingEndText: String?
   /// At most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
   /// generated; the text before it is free. The generation ends when the grammar has matched. In
