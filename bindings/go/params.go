@@ -303,7 +303,8 @@ type GenerationParams struct {
 	// unless that has triggers; default -1
 	ThinkingTokens int64
 	// closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
-	// Only whitespace may stand behind the marker. NULL (default): the marker alone
+	// Only whitespace may stand behind the marker. If it has one of grammar_triggers, it ends
+	// there. NULL (default): the marker alone
 	ThinkingEndText string
 	// at most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
 	// generated; the text before it is free. The generation ends when the grammar has matched. In

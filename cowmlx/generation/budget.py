@@ -54,6 +54,7 @@ class ThinkingBudget(Constrains):
         self._bytes_of = model.tokenizer.token_bytes
         self._size = model.vocabulary_size
         self._left = tokens
+        self._late = len(format.think_end_tokens) - 1  # tokens of an end marker that is not whole
         self._closing = closing
         self._inner = inner
         self._inside = inside
@@ -100,6 +101,9 @@ class ThinkingBudget(Constrains):
         elif inner is None or inner.thinks:
             self._follow(token)
         complete = inner is not None and inner.accept(token)
+        if self._closed is not None and inner is not None and not inner.thinks:
+            # The closing text has a trigger, so what follows has to match its grammar.
+            self._closed, self._inside, self._tail = None, False, b""
         if self._closed is None and (inner is None or inner.thinks):
             self._cut_if_used_up()
         return complete
@@ -125,9 +129,16 @@ class ThinkingBudget(Constrains):
         self._tail = text[-longest:] if longest else b""
 
     def _cut_if_used_up(self) -> None:
-        if self._inside and self._left <= 0:
-            self._closed = 0
-            self.cuts.append(self._came)
+        if not self._inside or self._left > 0:
+            return
+        if self._left > -self._late and self._may_end():
+            return
+        self._closed = 0
+        self.cuts.append(self._came)
+
+    def _may_end(self) -> bool:
+        """Whether the last text is the beginning of the marker that ends thinking."""
+        return any(self._tail.endswith(self._end[:size]) for size in range(1, len(self._end)))
 
 
 def bounded(

@@ -207,7 +207,8 @@ struct GenerationFields : protected cow_mlx_generation_params {
    *  unless that has triggers; default -1 */
   using cow_mlx_generation_params::thinking_tokens;
   /** closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it follows.
-   *  Only whitespace may stand behind the marker. Default: the marker alone */
+   *  Only whitespace may stand behind the marker. If it has one of grammar_triggers, it ends
+   *  there. Default: the marker alone */
   std::string thinking_end_text;
   /** at most 16 texts of at most 256 bytes. The grammar begins behind the first one that is
    *  generated; the text before it is free. The generation ends when the grammar has matched. In

@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from driver import text_of
 from support import async_calls, scripted
 from support.callbacks import StatusError
 from support.scripted import CHATML, THINKING
@@ -86,6 +87,27 @@ def test_within_the_budget_nothing_changes(lib, says, budget):
     assert kinds(chat) == [EVENT_REASONING, EVENT_TEXT, EVENT_END]
 
 
+@pytest.mark.parametrize("more", [1, 2, 3])
+@pytest.mark.parametrize(("markers", "start", "end"), MARKERS.values(), ids=MARKERS)
+def test_a_marker_that_has_begun_is_not_cut(lib, says, ids, markers, start, end, more):
+    context = says(f"{start}abcd{end}It rains.", CHATML, markers)
+    whole = lib.chat(context, USER)
+    expected = answer(lib, context, whole)
+    chat = lib.chat(context, USER, thinking_tokens=len(ids("abcd", markers)) + more)
+    assert answer(lib, context, chat) == expected
+    assert chat.events == whole.events
+
+
+@pytest.mark.parametrize("again", [" so", "<|close|>", "think"])
+def test_a_marker_that_breaks_off_is_cut(lib, says, ids, again):
+    markers, start, end = MARKERS["several tokens"]
+    context = says(f"{start}abcd<|close|>{again} e f g h i j{end}It rains.", CHATML, markers)
+    budget = len(ids("abcd", markers)) + 1
+    chat = lib.chat(context, USER, thinking_tokens=budget)
+    assert kinds(chat) == [EVENT_REASONING, EVENT_THINKING_CUT, EVENT_TEXT, EVENT_END]
+    assert "h i j" not in chat.said(EVENT_REASONING)
+
+
 @pytest.mark.parametrize(("markers", "start", "end"), MARKERS.values(), ids=MARKERS)
 def test_a_text_closes_the_thinking(lib, says, markers, start, end):
     context = says(f"{start}{LONG}{end}It rains.", CHATML, markers)
@@ -150,6 +172,24 @@ def test_a_raw_prompt_has_a_budget(lib, says, ids):
     pieces = [piece.token for piece in lib.drain(context)[:8]]
     assert pieces == held[len(prompt) :][:8]
     assert pieces[3:4] == ids("</think>")
+
+
+@pytest.mark.parametrize("draft_tokens", [0, 3])
+@pytest.mark.parametrize("trigger", ["</think>", "</think>\n", "nough."])
+def test_a_trigger_in_the_closing_text_begins_the_grammar(lib, says, trigger, draft_tokens):
+    """What is left of that text is not generated: it would not match."""
+    context = says(f"{LONG}</think>It rains.", THINKING, THINK)
+    lib.chat(context, USER, max_tokens=1)
+    prompt = lib.tokens(context)[: lib.stats(context).prompt_tokens]
+    ending = {"thinking_tokens": 2, "thinking_end_text": "Enough.</think>\n\n"}
+    grammar = {**JSON, "grammar": json.dumps({**SCHEMA, "additionalProperties": False})}
+    params = {**ending, **grammar, "grammar_triggers": [trigger], "draft_tokens": draft_tokens}
+    lib.begin(context, prompt, max_tokens=200, **params)
+    pieces = lib.drain(context)
+    _, found, behind = text_of(pieces).partition(trigger)
+    assert found
+    assert pieces[-1].finish == FINISH_STOP
+    assert json.loads(behind)["rain"] in (True, False)
 
 
 @pytest.mark.parametrize("draft_tokens", [0, 3])

@@ -773,7 +773,8 @@ impl GenerationParams<'_> {
     }
 
     /// Closes the thinking, at most 4096 bytes; if the model's end marker is not in it, it
-    /// follows. Only whitespace may stand behind the marker. Default: the marker alone.
+    /// follows. Only whitespace may stand behind the marker. If it has one of `grammar_triggers`,
+    /// it ends there. Default: the marker alone.
     pub fn thinking_end_text(mut self, thinking_end_text: impl Into<String>) -> Self {
         self.thinking_end_text = Some(thinking_end_text.into());
         self

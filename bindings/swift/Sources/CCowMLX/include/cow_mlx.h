@@ -1206,7 +1206,8 @@ typedef struct cow_mlx_generation_params {
   int64_t thinking_tokens COW_MLX_DEFAULT(-1);
   const char* thinking_end_text; /**< closes the thinking, at most 4096 bytes; if the model's end
                                       marker is not in it, it follows. Only whitespace may stand
-                                      behind the marker. NULL (default): the marker alone */
+                                      behind the marker. If it has one of grammar_triggers, it ends
+                                      there. NULL (default): the marker alone */
   const char* const* grammar_triggers; /**< at most 16 texts of at most 256 bytes. The grammar
                                             begins behind the first one that is generated; the text
                                             before it is free. The generation ends when the grammar
