@@ -178,7 +178,7 @@ class Context : public detail::ContextMethods<Context> {
     chat_async(std::string_view(to_json(messages)), params, options_json);
   }
 
-  /** Take an event of chat_async(); its views are valid until the next one is taken.
+  /** Take an event of chat_async(); its views are valid until this thread takes the next one.
    *  @return false with the last one, which is COW_MLX_EVENT_END */
   bool next_event(Event& event) {
     return rethrowing([&] {

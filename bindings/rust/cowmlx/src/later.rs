@@ -106,7 +106,7 @@ impl Context<'_> {
     ///
     /// # Errors
     /// What went wrong with the chat, until the next one begins.
-    pub fn next_event(&mut self) -> Result<Event<'_>> {
+    pub fn next_event(&mut self) -> Result<Event<'static>> {
         loop {
             // SAFETY: all zeros is a value of it.
             let mut event: sys::cow_mlx_event = unsafe { std::mem::zeroed() };
@@ -120,13 +120,13 @@ impl Context<'_> {
                     Finish::from_code(event.finish).unwrap_or(Finish::Other(event.finish)),
                 ));
             }
-            // SAFETY: the texts live until the next call on the context, which this borrows.
+            // SAFETY: the texts live until this thread takes the next event of any context.
             let (text, name) = unsafe {
                 let name = CStr::from_ptr(event.name).to_string_lossy();
                 (callback::text_of(event.text, event.length), name)
             };
             if let Some(event) = Event::new(event.kind, text, name, event.finish) {
-                return Ok(event);
+                return Ok(event.into_owned());
             } // others are of a newer library
         }
     }

@@ -123,7 +123,7 @@ fn a_chat_s_events_are_taken_one_by_one() {
     let end = loop {
         match context.next_event().unwrap() {
             Event::Text(text) => said += &text,
-            event => break event.into_owned(),
+            event => break event,
         }
     };
     assert_eq!(said, "A fox is red.");
@@ -131,6 +131,33 @@ fn a_chat_s_events_are_taken_one_by_one() {
     assert_eq!(context.next_event().unwrap(), end);
     context.chat_async("[", None, &GenerationParams::new()).unwrap();
     assert_eq!(context.next_event().unwrap_err().status(), Status::InvalidArgument);
+}
+
+#[test]
+fn an_event_outlives_the_next_event_and_the_thread_that_took_it() {
+    let mut context = context();
+    let question = says("What colour is a fox?");
+    let params = GenerationParams::new();
+    context.chat_async(&question, None, &params).unwrap();
+    let event = context.next_event().unwrap();
+    let expected = event.clone().into_owned();
+    tell_a_story();
+    assert_eq!(event, expected);
+    context.chat_async(&question, None, &params).unwrap();
+    let elsewhere = std::thread::scope(|scope| {
+        let taker = scope.spawn(|| context.next_event().unwrap());
+        taker.join().unwrap()
+    });
+    tell_a_story();
+    assert_eq!(elsewhere, expected);
+}
+
+/// Takes the events of another context, which need memory as these did.
+fn tell_a_story() {
+    let mut context = context();
+    let params = GenerationParams::new().max_tokens(20);
+    context.chat_async(&says("Tell me a story about an owl."), None, &params).unwrap();
+    while !matches!(context.next_event().unwrap(), Event::End(_)) {}
 }
 
 #[test]
