@@ -312,13 +312,7 @@ func give(id uintptr, batch []*Array, inputs []int64) bool {
 	if batch == nil {
 		return false
 	}
-	wrong := ""
-	if len(batch) != len(inputs) {
-		wrong = fmt.Sprintf("NextBatch gave %d arrays, must give %d, or nil for no more", len(batch), len(inputs))
-	} else if at := slices.IndexFunc(batch, func(each *Array) bool { return each.handle() == 0 }); at >= 0 {
-		wrong = fmt.Sprintf("NextBatch gave an array that is nil or closed, at %d", at)
-	}
-	if wrong != "" {
+	if wrong := wrongIn(batch, len(inputs)); wrong != "" {
 		found, _ := listeners.Load(id)
 		found.(*lowering).refuse(refused(StatusEInval, "wrong_type", "NextBatch", wrong))
 		return false
@@ -327,4 +321,20 @@ func give(id uintptr, batch []*Array, inputs []int64) bool {
 		inputs[i] = array.number.Swap(0)
 	}
 	return true
+}
+
+// wrongIn says why a batch cannot be taken over; "": all of it can.
+func wrongIn(batch []*Array, count int) string {
+	if len(batch) != count {
+		return fmt.Sprintf("NextBatch gave %d arrays, must give %d, or nil for no more", len(batch), count)
+	}
+	for at, array := range batch {
+		if array.handle() == 0 {
+			return fmt.Sprintf("NextBatch gave an array that is nil or closed, at %d", at)
+		}
+		if slices.Contains(batch[:at], array) {
+			return fmt.Sprintf("NextBatch gave an array twice, at %d", at)
+		}
+	}
+	return ""
 }

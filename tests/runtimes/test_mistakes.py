@@ -147,6 +147,7 @@ def test_go_says_what_it_takes(of_go):
     missing = found(of_go, "UseLibrary", "/nope.so")
     assert (missing["status"], "/nope.so" in missing["message"]) == ("ENOENT", True)
     assert found(of_go, "UseLibrary", "libc")["reason"] == "library_mismatch"
+    assert message(of_go, "Training.Fit", "twice").endswith("NextBatch gave an array twice, at 1")
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,11 @@ def test_java_says_what_it_takes(of_java):
     assert (missing["status"], "/nope.so" in missing["message"]) == ("ENOENT", True)
     assert found(of_java, "new Runtime", "libc")["reason"] == "library_mismatch"
     assert found(of_java, "Training.fit", "a null array")["reason"] == "null_argument"
+    for name in ("biasValues", "no biasTokens", "no biasValues", "an array twice"):
+        call = "Training.fit" if name == "an array twice" else "Context.begin"
+        assert found(of_java, call, name)["reason"] == "conflict"
+    assert found(of_java, "Training.fit", "a closed array")["reason"] == "unknown_handle"
+    assert ("Context.begin", "stop twice", None) in of_java
 
 
 @pytest.mark.parametrize(

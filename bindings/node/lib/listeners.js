@@ -1,7 +1,7 @@
 // Callbacks: one trampoline of each kind, which finds the listener by the call's user_data.
 import koffi from "koffi";
 import { CALLBACKS, ENUMERATIONS, STRUCTS } from "./generated/declarations.js";
-import { refuse } from "./errors.js";
+import { CowMlxError, refuse } from "./errors.js";
 import { readStruct } from "./memory.js";
 
 const listeners = new Map();
@@ -63,7 +63,12 @@ function batch(arrays, address, count) {
     const value = Array.isArray(arrays) ? `a list of ${arrays.length}` : arrays;
     refuse("the result of nextBatch", value, `a list of ${count} NDArrays, or null for no more`, "wrong_type");
   }
-  koffi.encode(address, "int64_t", arrays.map((array) => array.release()), count);
+  const handles = arrays.map(({ handle }) => handle); // all are open
+  if (new Set(handles).size !== count) {
+    throw new CowMlxError("EINVAL", "nextBatch gave an array twice, must give different ones", "conflict");
+  }
+  koffi.encode(address, "int64_t", handles, count);
+  for (const array of arrays) array.release();
   return true;
 }
 

@@ -105,16 +105,17 @@ export class Arena {
     const { size, members } = STRUCTS[name];
     const { view, address } = this.allocate(size);
     native()[`${name}_init`](address, size);
+    const lengths = new Map(); // of lists, by the members that count them
     for (const [key, value] of Object.entries(given ?? {})) {
       if (value === undefined || value === null) continue;
       const member = Object.hasOwn(members, snake(key)) ? snake(key) : "";
       if (!member || hidden(member)) unknown(name, key);
-      this.#member(view, members, member, value, key, listener);
+      this.#member(view, members, member, value, key, { listener, lengths });
     }
     return address;
   }
 
-  #member(view, members, member, value, name, listener) {
+  #member(view, members, member, value, name, { listener, lengths }) {
     const [at, kind, type, count, group] = members[member];
     if (kind === "scalar") {
       WRITE[type](view, at, group ? constant(group, value, name) : number(type, value, name));
@@ -126,11 +127,14 @@ export class Arena {
       view.setBigUint64(at, this.string(value, name), true);
     } else {
       const pointer = kind === "strings" ? this.strings(value, name) : this.numbers(type, value, name);
-      const [counted] = members[count];
-      const before = READ.size_t(view, counted);
-      if (before !== 0 && before !== value.length) refuse(name, value.length, `as many as ${before}`);
+      const length = lengths.get(count) ?? value.length;
+      if (length !== value.length) {
+        throw new CowMlxError("EINVAL", `${name} has ${value.length} elements, must have ${length}`, "conflict",
+          { argument: name });
+      }
+      lengths.set(count, length);
       view.setBigUint64(at, pointer ?? 0n, true);
-      view.setBigUint64(counted, BigInt(value.length), true);
+      view.setBigUint64(members[count][0], BigInt(length), true);
     }
   }
 }

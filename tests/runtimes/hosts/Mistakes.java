@@ -187,11 +187,19 @@ public final class Mistakes {
     wrong.put("topP", new GenerationParams().topP(2));
     wrong.put("temperature", new GenerationParams().temperature(-1));
     wrong.put("biasValues", new GenerationParams().biasTokens(tokens).biasValues(new float[] {1}));
+    wrong.put("no biasTokens", new GenerationParams().biasTokens(new int[0]).biasValues(new float[] {1}));
+    wrong.put("no biasValues", new GenerationParams().biasValues(new float[] {1}).biasValues(new float[0])
+        .biasTokens(tokens));
     wrong.put("stop", new GenerationParams().stop(List.of("a\0b")));
     wrong.forEach((name, params) -> tried("Context.begin", name, () -> {
       context.begin(tokens, params);
       return null;
     }));
+    tried("Context.begin", "stop twice", () -> {
+      context.begin(tokens, new GenerationParams().stop(List.of("a")).stop(List.of("a", "b")));
+      return null;
+    });
+    context.reset();
     tried("Pieces.hasNext", "nothing begun", () -> context.pieces().hasNext());
     tried("Context.chatAsync", "options", () -> context.chatAsync("[]", null, "[", null));
     tried("Model.chatPrompt", "role", () -> model.chatPrompt(List.of(new Message(null, "x"))));
@@ -201,9 +209,33 @@ public final class Mistakes {
     Map<String, List<NDArray>> batches = new LinkedHashMap<>();
     batches.put("no arrays", List.of());
     batches.put("a null array", new ArrayList<>(Arrays.asList((NDArray) null)));
-    batches.forEach((name, batch) -> tried("Training.fit", name, () -> {
-      training.fit(new FitParams().steps(1).nextBatch(step -> batch), null);
-      return null;
-    }));
+    batches.forEach((name, batch) -> tried("Training.fit", name, () -> fit(training, batch)));
+    kept();
+  }
+
+  private static Object fit(Training training, List<NDArray> batch) {
+    training.fit(new FitParams().steps(1).nextBatch(step -> batch), null);
+    return null;
+  }
+
+  /** A batch that is refused stays the host's, who closes its arrays. */
+  private static void kept() {
+    var b = new ProgramBuilder();
+    var x = b.multiply(b.input("x", Dtype.FLOAT32, 1), b.parameter("w", Dtype.FLOAT32, "zeros", 1));
+    b.output("loss", b.sum(b.add(x, b.input("y", Dtype.FLOAT32, 1)), Map.of()));
+    Training training = Training.of(b.build(), null);
+    for (boolean isTwice : new boolean[] {true, false}) {
+      long before = arrays();
+      NDArray first = NDArray.of(new float[] {1}, 1), closed = NDArray.of(new float[] {1}, 1);
+      closed.close();
+      String name = isTwice ? "an array twice" : "a closed array";
+      tried("Training.fit", name, () -> fit(training, List.of(first, isTwice ? first : closed)));
+      first.close();
+      tell("NDArray.close", name, arrays() == before ? null : new IllegalStateException("one is left"));
+    }
+  }
+
+  private static long arrays() {
+    return (Long) ((Map<?, ?>) cowmlx.Runtime.info().get("handles")).get("array");
   }
 }

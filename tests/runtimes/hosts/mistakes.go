@@ -332,18 +332,21 @@ func mistakes(m *cowmlx.Model) {
 func batches(m *cowmlx.Model) {
 	b := cowmlx.NewProgramBuilder()
 	x, w := b.Input("x", cowmlx.Float32, 1), b.Parameter("w", cowmlx.Float32, "zeros", 1)
-	b.Output("loss", b.Sum(b.Multiply(x, w), nil))
+	b.Output("loss", b.Sum(b.Add(b.Multiply(x, w), b.Input("y", cowmlx.Float32, 1)), nil))
 	p, err := b.Build()
 	check(err)
 	t, err := cowmlx.NewTraining(p, nil)
 	check(err)
-	for name, batch := range map[string][]*cowmlx.Array{"none": {}, "nil array": {nil}} {
+	a, err := cowmlx.NewArray([]float32{1})
+	check(err)
+	for name, batch := range map[string][]*cowmlx.Array{"none": {}, "nil array": {a, nil}, "twice": {a, a}} {
 		tried("Training.Fit", name, func() error {
 			params := cowmlx.NewFitParams()
 			params.Steps, params.NextBatch = 1, func(uint64) []*cowmlx.Array { return batch }
 			return t.Fit(ctx, params, nil)
 		})
 	}
+	check(last(a.Len())) // a batch that is refused stays the host's
 	tried("Training.Step", "nil", func() error { return last(t.Step(ctx, nil)) })
 }
 

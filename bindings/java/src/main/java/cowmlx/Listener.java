@@ -5,6 +5,7 @@ import com.sun.jna.CallbackReference;
 import com.sun.jna.Pointer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
+import java.util.Arrays;
 import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
@@ -158,6 +159,11 @@ public final class Listener implements AutoCloseable {
     if (Given.all(batch, "the result of nextBatch").size() != count) {
       throw new CowMlxException(Status.EINVAL, "nextBatch gave " + batch.size()
           + " arrays, must give " + count + ", or null for no more", "out_of_range");
+    }
+    long[] numbers = batch.stream().mapToLong(NDArray::number).toArray(); // all are open
+    if (Arrays.stream(numbers).distinct().count() < count) {
+      throw new CowMlxException(Status.EINVAL, "nextBatch gave an array twice, must give different ones",
+          "conflict");
     }
     for (int i = 0; i < count; i++) inputs.setLong(8L * i, batch.get(i).release());
     return true;

@@ -4,6 +4,8 @@ import com.sun.jna.Memory;
 import com.sun.jna.Pointer;
 import java.lang.reflect.Array;
 import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -15,7 +17,32 @@ public abstract class Params<T extends Params<T>> {
   }
 
   private interface Writer {
-    void write(Memory memory, Arena arena, Listener listener);
+    void write(Lowering to);
+  }
+
+  /** A member that is a list, and the place of its count, which another member may share. */
+  private record Counted(String name, int count, int length) {}
+
+  /** A struct that is written, and its lists by their places. */
+  private record Lowering(Memory memory, Arena arena, Listener listener, Map<Integer, Counted> lists) {
+    void list(String name, int at, int count, Pointer values, int length) {
+      memory.setPointer(at, values);
+      lists.put(at, new Counted(name, count, length));
+    }
+
+    /** Lists that share a count must have equal lengths. */
+    void count() {
+      Map<Integer, Integer> lengths = new HashMap<>();
+      for (Counted list : lists.values()) {
+        Integer before = lengths.putIfAbsent(list.count, list.length);
+        if (before != null && before != list.length) {
+          throw new CowMlxException(Status.EINVAL,
+              list.name + " has " + list.length + " elements, must have " + before, "conflict",
+              Map.of("argument", list.name));
+        }
+        memory.setLong(list.count, list.length);
+      }
+    }
   }
 
   private final int size;
@@ -33,18 +60,20 @@ public abstract class Params<T extends Params<T>> {
     Params<T> shown = given != null ? given : first;
     Memory memory = arena.allocate(shown.size);
     shown.init.init(Api.get(), memory, shown.size);
+    Lowering to = new Lowering(memory, arena, listener, new LinkedHashMap<>());
     for (Params<T> each : java.util.Arrays.asList(first, given)) {
-      if (each != null) each.writers.forEach(writer -> writer.write(memory, arena, listener));
+      if (each != null) each.writers.forEach(writer -> writer.write(to));
     }
+    to.count();
     return memory;
   }
 
   final T set(Consumer<Memory> member) {
-    return add((memory, arena, listener) -> member.accept(memory));
+    return add(to -> member.accept(to.memory));
   }
 
   final T string(String name, int at, String value) {
-    return add((memory, arena, listener) -> memory.setPointer(at, arena.string(value, name)));
+    return add(to -> to.memory.setPointer(at, to.arena.string(value, name)));
   }
 
   final T number(int at, int value) {
@@ -53,41 +82,26 @@ public abstract class Params<T extends Params<T>> {
 
   final T strings(String name, int at, int count, List<String> values) {
     Given.all(values, name);
-    return add((memory, arena, listener) ->
-        counted(memory, name, at, count, arena.strings(values, name), values.size()));
+    return add(to -> to.list(name, at, count, to.arena.strings(values, name), values.size()));
   }
 
   final T numbers(String name, int at, int count, Object values) {
     Given.given(values, name);
-    return add((memory, arena, listener) ->
-        counted(memory, name, at, count, arena.copy(values), Array.getLength(values)));
+    return add(to -> to.list(name, at, count, to.arena.copy(values), Array.getLength(values)));
   }
 
   final T handles(String name, int at, int count, List<NDArray> values) {
     Given.all(values, name);
-    return add((memory, arena, listener) ->
-        counted(memory, name, at, count, arena.handles(values), values.size()));
+    return add(to -> to.list(name, at, count, to.arena.handles(values), values.size()));
   }
 
   @SuppressWarnings("unchecked")
   final T hear(int at, int user, Listener.Kind kind, Object function) {
     if (function == null) return (T) this;
-    return add((memory, arena, listener) -> {
-      memory.setPointer(at, listener.hear(kind, function));
-      memory.setPointer(user, listener.id());
+    return add(to -> {
+      to.memory.setPointer(at, to.listener.hear(kind, function));
+      to.memory.setPointer(user, to.listener.id());
     });
-  }
-
-  /** Members that share a count have to have as many. */
-  private static void counted(Memory memory, String name, int at, int count, Pointer values, long length) {
-    long before = memory.getLong(count);
-    if (before != 0 && before != length) {
-      throw new CowMlxException(Status.EINVAL,
-          name + " has " + length + " elements, must have " + before, "conflict",
-          Map.of("argument", name));
-    }
-    memory.setPointer(at, values);
-    memory.setLong(count, length);
   }
 
   @SuppressWarnings("unchecked")
