@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -12,6 +13,28 @@ import (
 type Program struct {
 	object
 	results atomic.Int64 // and 1; 0: not known yet
+	running runs
+}
+
+// runs counts calls of Run. C cancels all runs of a program at once, so one is cancelled while it is alone.
+type runs struct {
+	lock  sync.Mutex
+	count int
+}
+
+func (r *runs) add(change int) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.count += change
+}
+
+func (r *runs) ifAlone(cancel func() int32) int32 {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.count != 1 {
+		return 0
+	}
+	return cancel()
 }
 
 // NewProgram makes a program of its JSON, as a text or as what encoding/json makes it of:
@@ -103,6 +126,9 @@ func (p *Program) Bind(arrays map[string]*Array) (*Program, error) {
 
 // Run runs the program on its inputs and parameters, in their order. Leave slices alone until it ends.
 // With params.Submit it returns at once, and Array.Wait waits for the end.
+//
+// The end of ctx cancels the run while no other call of Run runs the program, and submitted runs with it.
+// Beside others the run ends by itself. Run then returns the error of ctx, at the end of the run.
 func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) ([]*Array, error) {
 	count, err := p.outputs()
 	if err != nil {
@@ -110,7 +136,10 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 	}
 	l, results := &lowering{}, make([]cValue, count)
 	given, options := values(l, "inputs", inputs), params.lower(l)
-	err = l.canceling(ctx, p.cancel, func() int32 {
+	cancel := func() int32 { return p.running.ifAlone(p.cancel) }
+	err = l.canceling(ctx, cancel, func() int32 {
+		p.running.add(1)
+		defer p.running.add(-1)
 		return api.programRun(p.handle(), given, uintptr(len(inputs)), pointer(results), uintptr(count), options)
 	})
 	if err != nil {
@@ -119,6 +148,12 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 	found := make([]*Array, count)
 	for i, result := range results {
 		found[i] = newArray(result.array)
+	}
+	if err := ended(ctx); err != nil {
+		for _, array := range found {
+			array.Close()
+		}
+		return nil, err
 	}
 	return found, nil
 }

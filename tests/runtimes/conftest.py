@@ -57,7 +57,7 @@ def go_programs(tmp_path_factory) -> Path:
     """The folder of the example for Go and of the hosts, built without a C compiler."""
     needs("go", (1, 25), "version")
     folder = example(tmp_path_factory.mktemp("go"), "go")
-    for name in ("everything", "following", "mistakes", "unloaded"):
+    for name in ("everything", "following", "mistakes", "programs", "unloaded"):
         (folder / name).mkdir()
         shutil.copy(HOSTS / f"{name}.go", folder / name / "main.go")
     options = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}

@@ -126,12 +126,13 @@ export class ProgramBuilder {
    */
   function(types, write) {
     const inner = new ProgramBuilder();
+    inner.#functions = this.#functions; // so that each has a name of the program's
     const values = types.map(({ dtype, shape }, i) => inner.input(`x${i}`, dtype, shape));
     [write(inner, ...values)].flat().forEach((value, i) => inner.output(`y${i}`, value));
     const { parameters, functions, ...body } = inner.json();
     if (parameters.length) refuse("function", "a parameter", "inputs alone");
-    const name = `%f${this.#functions.length}`;
-    this.#functions.push(...functions, { name, ...body });
+    const name = `%f${functions.length}`;
+    functions.push({ name, ...body });
     return name;
   }
 

@@ -11,6 +11,9 @@ const BYTES = { char: 1, int32_t: 4, float: 4, int64_t: 8 };
 const CAPACITY = { char: 4096, int32_t: 1024, float: 1024, int64_t: 4 };
 const SUBJECTS = ["context", "program", "training"];
 
+// How many runs each program has, by its handle. C cancels all of them, so a signal waits until one is alone.
+const runs = new Map();
+
 // Each role sets its parameters in `call.raw`, and the readers of its results in `call.reads`.
 const LOWER = {
   handle: (call, { names: [name] }) => (call.raw[name] = handleOf(call.given[name])),
@@ -182,7 +185,10 @@ export async function wait(name, given = {}, options = {}) {
   const { signal } = options;
   signal?.throwIfAborted();
   const cancel = canceling(name, given);
-  const stopListening = signal && cancel ? cancelOn(signal, cancel) : undefined;
+  const program = name === "program_run" ? handleOf(given.program) : undefined;
+  const cancelOne = program ? () => runs.get(program) === 1 && cancel() : cancel;
+  const stopListening = signal && cancel ? cancelOn(signal, cancelOne) : undefined;
+  if (program) countRun(program, 1);
   try {
     for (let { capacity } = options; ;) {
       const made = new Call(name, given, { capacity });
@@ -195,7 +201,14 @@ export async function wait(name, given = {}, options = {}) {
     }
   } finally {
     stopListening?.();
+    if (program) countRun(program, -1);
   }
+}
+
+function countRun(program, change) {
+  const count = (runs.get(program) ?? 0) + change;
+  if (count) runs.set(program, count);
+  else runs.delete(program);
 }
 
 /**

@@ -93,13 +93,19 @@ export class Program extends Handle {
 
   /**
    * Run the program. Inputs are arrays, typed arrays (used as they are, so leave them alone until
-   * the run has ended), numbers or {data, shape, dtype}; in a list, or by their names.
+   * the run has ended), numbers or {data, shape, dtype}; in a list, or by their names. A signal
+   * cancels the run while the program has no other one, and submitted runs with it. Beside others
+   * the run ends by itself. The promise then fails with the signal's reason, at the end of the run.
    * @param {any[] | Record<string, any>} inputs
    * @param {import("./generated/types.js").RunParams & {signal?: AbortSignal}} [options]
    * @returns {Promise<any>}  arrays: in a list, or by their names, as the inputs were
    */
   async run(inputs, { signal, ...params } = {}) {
     const { outputs } = await wait("program_run", this.#given(inputs, params), { signal });
+    if (signal?.aborted) {
+      for (const handle of outputs) new NDArray(handle).close();
+      signal.throwIfAborted();
+    }
     return this.#results(inputs, outputs);
   }
 
