@@ -8,6 +8,7 @@ public typealias Tool = CowMLX.Tool
 public final class LanguageModelSession: Observable, Sendable {
   private struct State {
     var chat: Task<Chat, any Error>?
+    var prewarming: Task<Void, Never>?
     var transcript: Transcript
   }
 
@@ -68,16 +69,35 @@ public final class LanguageModelSession: Observable, Sendable {
     }
   }
 
-  /// Loads the model, and processes the beginning of the conversation, before a response needs it.
+  /// Loads the model, and processes the beginning of the conversation, before a response needs it. A response
+  /// waits until that has ended; another call cancels it.
   public func prewarm(promptPrefix: Prompt? = nil) {
-    Task {
-      let chat = try await chat()
-      var messages = await chat.messages
-      if let promptPrefix { messages.append(.user(promptPrefix.text)) }
-      guard !messages.isEmpty, !isResponding else { return }
-      let options = ChatOptions(tools: try tools.map { try $0.definition })
-      let tokens = try await chat.context.model.chatPrompt(messages, options: options)
-      try await chat.context.begin(tokens, params: .init(maxTokens: 0))
+    state.withLock { state in
+      state.prewarming = Task { [previous = state.prewarming] in
+        previous?.cancel()
+        await previous?.value
+        try? await process(promptPrefix)
+      }
+    }
+  }
+
+  private func process(_ promptPrefix: Prompt?) async throws {
+    let chat = try await chat()
+    var messages = await chat.messages
+    if let promptPrefix { messages.append(.user(promptPrefix.text)) }
+    guard !messages.isEmpty, !isResponding else { return }
+    let options = ChatOptions(tools: try tools.map { try $0.definition })
+    let tokens = try await chat.context.model.chatPrompt(messages, options: options)
+    try await chat.context.begin(tokens, params: .init(maxTokens: 0))
+  }
+
+  /// Waits for the end of a prewarm, which a cancel of this task cancels. The context is busy until then.
+  func prewarmed() async {
+    guard let prewarming = state.withLock({ $0.prewarming }) else { return }
+    await withTaskCancellationHandler {
+      await prewarming.value
+    } onCancel: {
+      prewarming.cancel()
     }
   }
 

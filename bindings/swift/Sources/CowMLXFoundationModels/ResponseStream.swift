@@ -70,6 +70,7 @@ extension LanguageModelSession {
           prompt += "\n\nAnswer with JSON of this schema: \(schema.schema.text)"
         }
         let params = stream.options.params
+        await stream.session.prewarmed()
         let chat = try await stream.session.chat()
         events = chat.send(prompt, params: params, schema: schema?.schema).makeAsyncIterator()
       }

@@ -63,6 +63,17 @@ func kind(_ call: () async throws -> Void) async -> String? {
     #expect(continued.transcript.count == 5)
   }
 
+  @Test func aResponseWaitsForThePrewarm() async throws {
+    let session = LanguageModelSession(
+      model: calf, instructions: String(repeating: "a fox ", count: 600))
+    let context = try await session.chat().context
+    session.prewarm(promptPrefix: Prompt("Hello"))
+    session.prewarm()
+    while try await context.info()["prompt"]?.int ?? 0 == 0 { await Task.yield() }
+    try await session.respond(to: "Hello", options: .init(maximumResponseTokens: 4))
+    #expect(try await context.info()["reused"]?.int ?? 0 > 500)
+  }
+
   @Test func viewsSeeTheTranscriptChange() async throws {
     let session = LanguageModelSession(model: calf)
     let changes = AsyncStream<Void>.makeStream()
