@@ -71,9 +71,10 @@ func described(text []byte, err error) (object map[string]any, _ error) {
 
 // A lowering has the memory and the callbacks of one call.
 type lowering struct {
-	kept []any
-	on   functions
-	err  error
+	kept    []any
+	counted []*uintptr // counts that have a value
+	on      functions
+	err     error
 	heard
 }
 
@@ -138,10 +139,11 @@ func numbers[T any](l *lowering, values []T) unsafe.Pointer {
 
 // count says how many elements a member has; those that share a count have as many.
 func (l *lowering) count(name string, count *uintptr, length int) {
-	if *count != 0 && int(*count) != length {
+	if slices.Contains(l.counted, count) && int(*count) != length {
 		l.refuse(refused(StatusEInval, "conflict", name,
 			fmt.Sprintf("%s has %d elements, must have %d", name, length, *count)))
 	}
+	l.counted = append(l.counted, count)
 	*count = uintptr(length)
 }
 

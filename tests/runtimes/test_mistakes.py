@@ -137,6 +137,9 @@ def test_go_says_what_it_takes(of_go):
     accepted = "must be above 0 and at most 1"
     assert message(of_go, "Context.Begin", "TopP") == f"Context.Begin: TopP is 2, {accepted}"
     assert found(of_go, "Context.Begin", "Temperature")["argument"] == "Temperature"
+    for given in ("BiasValues", "no BiasTokens"):
+        error = found(of_go, "Context.Begin", given)
+        assert (error["reason"], error["argument"]) == ("conflict", "BiasValues")
     assert "context.Background()" in message(of_go, "Context.Generate", "nil ctx")
     assert message(of_go, "Context.Begin", "closed draft").endswith("Draft is a closed model")
     for name in ("width", "height", "channels"):

@@ -63,11 +63,7 @@ static bool read_elements(cow_frame* frame, ERL_NIF_TERM term, const cow_member*
   void* copy = cow_frame_memory(frame, binary.size, 1);
   if (!copy) return false;
   *(void**)(params + member->offset) = memcpy(copy, binary.data, binary.size);
-  /* Two members may share a number: then both have to have it. */
-  size_t* count = (size_t*)(params + member->count);
-  size_t own = binary.size / member->element;
-  if (*count && *count != own) return false;
-  *count = own;
+  *(size_t*)(params + member->count) = binary.size / member->element;
   return true;
 }
 
@@ -120,6 +116,29 @@ static bool read_member(cow_frame* frame, ERL_NIF_TERM term, const cow_member* m
   }
 }
 
+/* The value of a member in a map; false if there is none. */
+static bool has_member(ErlNifEnv* env, ERL_NIF_TERM map, const cow_member* member,
+                       ERL_NIF_TERM* out) {
+  return enif_get_map_value(env, map, cow_atom(env, member->name), out) &&
+         !cow_is_atom(env, *out, "nil");
+}
+
+/* Whether a map has a member before this one that shares its number of elements. */
+static bool is_counted(ErlNifEnv* env, ERL_NIF_TERM map, const cow_layout* layout,
+                       const cow_member* member) {
+  ERL_NIF_TERM term;
+  for (const cow_member* other = layout->members; member->count && other < member; other++) {
+    if (other->count == member->count && has_member(env, map, other, &term)) return true;
+  }
+  return false;
+}
+
+static void refuse_member(cow_frame* frame, int index, const cow_member* member,
+                          const char* accepted) {
+  cow_refuse(frame, index, accepted);
+  frame->member = member->name;
+}
+
 bool cow_take_params(cow_frame* frame, int index, const cow_layout* layout, void* params) {
   if (frame->refused) return false;
   ERL_NIF_TERM map = frame->arguments[index], term;
@@ -129,11 +148,15 @@ bool cow_take_params(cow_frame* frame, int index, const cow_layout* layout, void
   }
   for (size_t i = 0; i < layout->count; i++) {
     const cow_member* member = &layout->members[i];
-    if (!enif_get_map_value(frame->env, map, cow_atom(frame->env, member->name), &term)) continue;
-    if (cow_is_atom(frame->env, term, "nil")) continue;
+    if (!has_member(frame->env, map, member, &term)) continue;
+    const size_t* count = (size_t*)((unsigned char*)params + member->count);
+    const size_t before = member->count ? *count : 0;
     if (!read_member(frame, term, member, params)) {
-      cow_refuse(frame, index, accepted_by(member->type));
-      frame->member = member->name;
+      refuse_member(frame, index, member, accepted_by(member->type));
+      return false;
+    }
+    if (is_counted(frame->env, map, layout, member) && *count != before) {
+      refuse_member(frame, index, member, "as long as the list that goes with it");
       return false;
     }
   }

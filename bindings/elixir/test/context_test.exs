@@ -114,6 +114,17 @@ defmodule CowMLX.ContextTest do
     assert {:error, %Error{reason: :wrong_type}} = Context.complete(context, [1, :two])
   end
 
+  test "tokens and values of a bias have one length", %{context: context} do
+    for {tokens, values} <- [{[], List.duplicate(0.0, 1000)}, {[1], []}, {[1, 2], [0.0]}] do
+      options = [bias_tokens: tokens, bias_values: values]
+      assert {:error, %Error{details: details}} = Context.complete(context, "Once", options)
+      assert details.argument == "bias_values"
+    end
+
+    options = [bias_tokens: [1], bias_values: [0.0], max_tokens: 1]
+    assert {:ok, _} = Context.complete(context, "Once", options)
+  end
+
   test "generated methods: tokens, trim_end, fork, checkpoint, rewind, info", %{context: context} do
     Context.complete!(context, "Once upon a time", max_tokens: 4)
     tokens = Context.tokens!(context)

@@ -141,6 +141,16 @@ defmodule CowMLX.TrainingTest do
     assert {:error, %Error{reason: :missing}} = Training.step(training, %{x: [[1]]})
   end
 
+  test "initial names and arrays have one length" do
+    [a, b] = for _ <- 1..2, do: Array.new!([2.0])
+
+    for {names, arrays} <- [{["w"], [a, b]}, {["w", "w"], [a]}, {[], [a]}, {["w"], []}] do
+      options = [initial_names: names, initial_arrays: arrays]
+      assert {:error, %Error{details: details}} = Training.create(line(), options)
+      assert details.argument == "initial_arrays"
+    end
+  end
+
   test "a process that is killed ends its fit" do
     {:ok, training} = Training.create(line())
     me = self()

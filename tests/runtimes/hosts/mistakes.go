@@ -282,6 +282,9 @@ func mistakes(m *cowmlx.Model) {
 	tried("Context.Begin", "BiasValues", func() error {
 		return set(func(p *cowmlx.GenerationParams) { p.BiasTokens, p.BiasValues = []int32{1, 2}, []float32{1} })
 	})
+	tried("Context.Begin", "no BiasTokens", func() error {
+		return set(func(p *cowmlx.GenerationParams) { p.BiasTokens, p.BiasValues = []int32{}, []float32{1} })
+	})
 	tried("Context.Begin", "Stop", func() error {
 		return set(func(p *cowmlx.GenerationParams) { p.Stop = []string{"a\x00"} })
 	})
