@@ -98,6 +98,38 @@ if Code.ensure_loaded?(Nx) do
       assert CowMLX.Runtime.info!()["handles"]["program"] <= before + 3
     end
 
+    defmodule Turned do
+      @derive {Nx.Container, containers: [:x], keep: [:by]}
+      defstruct [:x, :by]
+    end
+
+    test "other containers and kept fields are other programs" do
+      nested =
+        Nx.Defn.jit(
+          fn
+            %{a: {x, y}, b: z} -> Nx.subtract(Nx.add(x, y), z)
+            %{a: x, b: {y, z}} -> Nx.add(x, Nx.multiply(y, z))
+          end,
+          @jit
+        )
+
+      assert Nx.to_number(nested.(%{a: {1, 2}, b: 3})) == 0
+      assert Nx.to_number(nested.(%{a: 1, b: {2, 3}})) == 7
+
+      turn =
+        Nx.Defn.jit(
+          fn
+            %Turned{x: x, by: :sign} -> Nx.negate(x)
+            %Turned{x: x, by: :order} -> Nx.reverse(x)
+          end,
+          @jit
+        )
+
+      x = Nx.tensor([1, 2])
+      assert Nx.to_list(turn.(%Turned{x: x, by: :sign})) == [-1, -2]
+      assert Nx.to_list(turn.(%Turned{x: x, by: :order})) == [2, 1]
+    end
+
     test "hooks are evaluated, or refused" do
       printed =
         ExUnit.CaptureIO.capture_io(fn -> Nx.Defn.jit(&seen/1, compiler: CowMLX.Compiler).(1) end)

@@ -6,8 +6,8 @@ if Code.ensure_loaded?(Nx) do
         Nx.Defn.global_default_options(compiler: CowMLX.Compiler)
 
     `cond`, `while` and gradients are part of the program. A program is kept for the function and the
-    types and shapes of its arguments. Results are tensors of `CowMLX.Backend`; tensors of
-    `Nx.BinaryBackend` are taken where they are.
+    containers, types and shapes of its arguments. Results are tensors of `CowMLX.Backend`; tensors
+    of `Nx.BinaryBackend` are taken where they are.
 
     What is no program is evaluated by `Nx.Defn.Evaluator`: hooks, runtime calls, functions of
     `Nx.reduce/4`, and operations that the backend computes elsewhere. With the option
@@ -32,7 +32,7 @@ if Code.ensure_loaded?(Nx) do
 
     @impl true
     def __compile__(key, vars, fun, options) do
-      place = {key, templates(vars)}
+      place = {key, Enum.map(vars, &shell/1)}
 
       case Cache.fetch(place) do
         {:ok, compiled} ->
@@ -75,23 +75,6 @@ if Code.ensure_loaded?(Nx) do
       end
     end
 
-    defp templates(vars) do
-      {_, templates} =
-        vars |> List.to_tuple() |> Composite.traverse([], &{&1, [Nx.to_template(&1) | &2]})
-
-      {templates, Enum.map(vars, &container/1)}
-    end
-
-    # Containers of other forms are other expressions.
-    defp container(%Nx.Tensor{}), do: nil
-    defp container(%module{}), do: module
-    defp container(map) when is_map(map), do: Map.keys(map)
-
-    defp container(tuple) when is_tuple(tuple),
-      do: tuple |> Tuple.to_list() |> Enum.map(&container/1)
-
-    defp container(_), do: nil
-
     defp compile(vars, fun, options) do
       {expression, outputs} =
         vars
@@ -114,8 +97,8 @@ if Code.ensure_loaded?(Nx) do
       }
     end
 
-    # The form of the result, without what it is computed from.
-    defp shell(expression), do: Composite.traverse(expression, &Nx.to_template/1)
+    # A container with templates for its tensors.
+    defp shell(container), do: Composite.traverse(container, &Nx.to_template/1)
 
     # A program is gone when the runtime was stopped meanwhile.
     defp again(place, vars, fun), do: fn -> renewed(place, compile(vars, fun, [])) end
