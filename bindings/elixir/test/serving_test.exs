@@ -62,6 +62,44 @@ defmodule CowMLX.ServingTest do
     end
   end
 
+  test "rows of other dtypes and shapes are other runs" do
+    x = Program.input("x", :float32, ["rows", "height", "width"])
+    program = Program.build!(same: Op.add(x, 0))
+    server = start_supervised!({Serving, program: program, batch_size: 2, batch_timeout: 200})
+    wide = [[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]
+    high = [[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]
+    whole = Array.new!([[[7, 7, 7], [7, 7, 7]]], dtype: :int32)
+
+    run = fn rows -> Task.async_stream(rows, &Serving.run(server, x: &1)) end
+
+    assert [ok: {:ok, %{same: ^wide}}, ok: {:ok, %{same: ^high}}] =
+             Enum.to_list(run.([wide, high]))
+
+    assert [ok: {:ok, %{same: ^wide}}, ok: {:error, _}] = Enum.to_list(run.([wide, whole]))
+  end
+
+  test "inputs that are unusable are an error of their caller alone" do
+    x = Program.input("x", :float32, ["rows", 2])
+    program = Program.build!(sum: Op.sum(x, axis: 1))
+    server = start_supervised!({Serving, program: program, batch_size: 9, batch_timeout: 200})
+    waiting = Task.async(fn -> Serving.run(server, x: [[1, 2]]) end)
+    freed = Array.new!([[1.0, 2.0]])
+    Array.free(freed)
+
+    for x <- [freed, {<<>>, :float32, 5}, {<<>>, :float32, [1, 2]}, {<<>>, :float32, [1 | 2]}] do
+      assert {:error, %Error{}} = Serving.run(server, x: x)
+    end
+
+    assert {:ok, %{sum: [3.0]}} = Task.await(waiting)
+  end
+
+  test "a batch that raises is an error of its callers" do
+    batches = Serving.Batches.new(program: nil, batch_size: 1)
+    tag = make_ref()
+    Serving.Batches.add(batches, {[], 1}, {self(), tag})
+    assert_receive {^tag, {:error, %Error{reason: :internal}}}, 5_000
+  end
+
   test "a serving needs a model or a program, and options that fit" do
     Process.flag(:trap_exit, true)
     assert {:error, %Error{}} = Serving.start_link([])

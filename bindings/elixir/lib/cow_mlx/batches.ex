@@ -2,10 +2,12 @@ defmodule CowMLX.Serving.Batches do
   @moduledoc false
   # Rows of several callers as one run of a program.
 
-  alias CowMLX.{Array, Error, Program}
+  alias CowMLX.{Array, Call, Declarations, Error, Program}
+
+  @bytes Map.new(Declarations.dtypes(), fn {_, {number, bytes}} -> {number, bytes} end)
 
   @enforce_keys [:program, :size, :timeout]
-  defstruct [:program, :size, :timeout, callers: [], rows: 0, timer: nil]
+  defstruct [:program, :size, :timeout, :types, callers: [], rows: 0, timer: nil]
 
   @doc "No callers yet."
   @spec new(keyword) :: struct
@@ -17,38 +19,18 @@ defmodule CowMLX.Serving.Batches do
     }
   end
 
-  @doc "Add a caller, who is answered when the batch has run."
-  @spec add(struct, keyword | map, GenServer.from()) :: struct
-  def add(batches, inputs, from) do
-    case rows(batches.program, inputs) do
-      {:ok, listed, count} when batches.rows > 0 and batches.rows + count > batches.size ->
-        batches |> run() |> join(listed, count, from)
+  @doc "The inputs and parameters of the program, for `rows/2`."
+  @spec declared(struct) :: list
+  def declared(batches), do: batches.program.inputs ++ batches.program.parameters
 
-      {:ok, listed, count} ->
-        join(batches, listed, count, from)
-
-      {:error, _} = failed ->
-        GenServer.reply(from, failed)
-        batches
-    end
-  end
-
-  defp join(batches, listed, count, from) do
-    timer = batches.timer || Process.send_after(self(), :run_batch, batches.timeout)
-    callers = [{from, listed, count} | batches.callers]
-    batches = %{batches | callers: callers, rows: batches.rows + count, timer: timer}
-    if batches.rows >= batches.size, do: run(batches), else: batches
-  end
-
-  # Every input as memory, and the number of rows.
-  defp rows(program, inputs) do
-    declared = program.inputs ++ program.parameters
-
+  @doc "Every input as memory, and the number of rows. The caller's process makes them."
+  @spec rows(list, keyword | map) :: {:ok, {list, non_neg_integer}} | {:error, Error.t()}
+  def rows(declared, inputs) do
     with {:ok, values} <- Program.values(:serving, declared, inputs),
-         {:ok, tensors} <- tensors(values) do
+         {:ok, tensors} <- tensors(declared, values) do
       case tensors |> Enum.map(fn {_, shape, _} -> List.first(shape) end) |> Enum.uniq() do
         [count] when is_integer(count) ->
-          {:ok, tensors, count}
+          {:ok, {tensors, count}}
 
         others ->
           accepted = "the same number of rows in every input"
@@ -57,21 +39,52 @@ defmodule CowMLX.Serving.Batches do
     end
   end
 
-  defp tensors(values) do
-    Enum.reduce_while(values, {:ok, []}, fn
-      {_, _, _} = tensor, {:ok, done} ->
+  defp tensors(declared, values) do
+    declared
+    |> Enum.zip(values)
+    |> Enum.reduce_while({:ok, []}, fn {{name, _, _}, value}, {:ok, done} ->
+      with {:ok, tensor} <- tensor(value), :ok <- whole(name, tensor) do
         {:cont, {:ok, done ++ [tensor]}}
-
-      ref, {:ok, done} ->
-        array = Array.of_ref(ref)
-
-        with {:ok, binary} <- Array.to_binary(array),
-             {:ok, tensor} <- Array.tensor(binary, array.dtype, array.shape) do
-          {:cont, {:ok, done ++ [tensor]}}
-        else
-          failed -> {:halt, failed}
-        end
+      else
+        failed -> {:halt, failed}
+      end
     end)
+  end
+
+  defp tensor({_, _, _} = tensor), do: {:ok, tensor}
+
+  defp tensor(ref) do
+    with {:ok, {number, shape}} <- Call.direct(:array_type, [ref]),
+         {:ok, binary} <- Call.wait(:array_binary, [ref]),
+         do: {:ok, {number, shape, binary}}
+  end
+
+  # Memory of another size would shift the rows of other callers.
+  defp whole(name, {number, shape, binary}) do
+    if sizes?(shape) and byte_size(binary) == Enum.product(shape) * @bytes[number] do
+      :ok
+    else
+      accepted = "a shape of #{byte_size(binary)} bytes"
+      {:error, Error.refused(:serving, name, shape, accepted, :shape_mismatch)}
+    end
+  end
+
+  defp sizes?(shape) do
+    is_list(shape) and not List.improper?(shape) and
+      Enum.all?(shape, &(is_integer(&1) and &1 >= 0))
+  end
+
+  @doc "Add the rows of a caller, who is answered when the batch has run."
+  @spec add(struct, {list, non_neg_integer}, GenServer.from()) :: struct
+  def add(batches, {tensors, count}, from) do
+    types = for {number, [_ | row], _} <- tensors, do: {number, row}
+    fits = types == batches.types and batches.rows + count <= batches.size
+    batches = if batches.callers == [] or fits, do: batches, else: run(batches)
+    timer = batches.timer || Process.send_after(self(), :run_batch, batches.timeout)
+    callers = [{from, tensors, count} | batches.callers]
+    rows = batches.rows + count
+    batches = %{batches | callers: callers, rows: rows, types: types, timer: timer}
+    if rows >= batches.size, do: run(batches), else: batches
   end
 
   @doc "Run what there is, in a separate process."
@@ -112,11 +125,12 @@ defmodule CowMLX.Serving.Batches do
       keys = program.outputs
       {:ok, split |> Enum.zip_with(& &1) |> Enum.map(&(keys |> Enum.zip(&1) |> Map.new()))}
     end
+  rescue
+    problem -> {:error, Error.problem(:serving, :internal, Exception.message(problem))}
   end
 
   defp run_all(program, joined) do
-    values = Enum.map(joined, fn {number, shape, binary} -> {number, shape, binary} end)
-    CowMLX.Call.make(:program_run, [program, values, length(program.outputs), []])
+    Call.make(:program_run, [program, joined, length(program.outputs), []])
   end
 
   defp rows_of(program, arrays, count) do

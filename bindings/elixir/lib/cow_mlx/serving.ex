@@ -10,7 +10,8 @@ defmodule CowMLX.Serving do
       {:ok, answer} = CowMLX.Serving.answer(MyApp.Chat, messages)
       for event <- CowMLX.Serving.stream(MyApp.Chat, messages), do: ...
 
-  With a program it joins the rows of callers that come within a time to one run:
+  With a program it joins the rows of callers that come within a time to one run. Rows of other
+  dtypes or shapes are another run:
 
       children = [{CowMLX.Serving, name: MyApp.Net, program: program, batch_size: 64,
                    batch_timeout: 5}]
@@ -103,7 +104,11 @@ defmodule CowMLX.Serving do
   Gives the results for these rows as lists by the names of outputs.
   """
   @spec run(server, keyword | map) :: {:ok, map} | {:error, Error.t()}
-  def run(server, inputs), do: GenServer.call(server, {:run, inputs}, :infinity)
+  def run(server, inputs) do
+    with {:ok, declared} <- GenServer.call(server, :declared, :infinity),
+         {:ok, rows} <- Batches.rows(declared, inputs),
+         do: GenServer.call(server, {:run, rows}, :infinity)
+  end
 
   # ------------------------------------------------------------------------------ The server
 
@@ -164,8 +169,11 @@ defmodule CowMLX.Serving do
     {:noreply, serve(%{state | waiting: :queue.in({monitor, from}, state.waiting)})}
   end
 
-  def handle_call({:run, inputs}, from, %Batches{} = batches),
-    do: {:noreply, Batches.add(batches, inputs, from)}
+  def handle_call(:declared, _from, %Batches{} = batches),
+    do: {:reply, {:ok, Batches.declared(batches)}, batches}
+
+  def handle_call({:run, rows}, from, %Batches{} = batches),
+    do: {:noreply, Batches.add(batches, rows, from)}
 
   def handle_call(_other, _from, state) do
     accepted = if is_struct(state, Batches), do: "run/2", else: "answer/3, complete/3 or stream/3"
