@@ -130,6 +130,42 @@ if Code.ensure_loaded?(Nx) do
       assert Nx.to_list(turn.(%Turned{x: x, by: :order})) == [2, 1]
     end
 
+    test "floats become the nearest u64" do
+      for convert <- [&Nx.as_type(&1, :u64), Nx.Defn.jit(&Nx.as_type(&1, :u64), @jit)],
+          {type, rounded} <- [f32: 9_999_999_980_506_447_872, f64: 10_000_000_000_000_000_000] do
+        given = Nx.tensor([1.0e19, :infinity, 1.0e20, :neg_infinity, -1, :nan, 3.7], type: type)
+        most = 18_446_744_073_709_551_615
+        assert Nx.to_list(convert.(given)) == [rounded, most, most, 0, 0, 0, 3]
+      end
+    end
+
+    test "orders are stable in both directions" do
+      many = for n <- 0..9_999, do: rem(n * 7, 3)
+
+      for direction <- [:asc, :desc],
+          order = &Nx.argsort(&1, axis: 0, direction: direction, stable: true),
+          argsort <- [order, Nx.Defn.jit(order, @jit)],
+          numbers <- [[1, 1, 0], many, [:neg_infinity, 1.5, :nan, 1.5, :infinity, -1.5]] do
+        given = Nx.tensor(numbers)
+
+        expected =
+          Nx.argsort(Nx.backend_copy(given, Nx.BinaryBackend), direction: direction, stable: true)
+
+        assert Nx.to_list(argsort.(given)) == Nx.to_list(expected)
+      end
+
+      rows = Nx.tensor([[1, 2], [1, 1], [0, 2]])
+      assert Nx.to_list(Nx.argsort(rows, axis: 0, direction: :desc)) == [[0, 0], [1, 2], [2, 1]]
+      assert Nx.to_list(Nx.argsort(rows, axis: 1, direction: :desc)) == [[1, 0], [0, 1], [1, 0]]
+      assert Nx.to_list(Nx.sort(rows, axis: 0, direction: :desc)) == [[1, 2], [1, 2], [0, 1]]
+    end
+
+    test "erfc keeps its digits where erf is 1" do
+      for erfc <- [&Nx.erfc/1, Nx.Defn.jit(&Nx.erfc/1, compiler: CowMLX.Compiler)] do
+        assert_in_delta Nx.to_number(erfc.(Nx.tensor(4.0))), 1.541725790e-8, 1.0e-14
+      end
+    end
+
     test "hooks are evaluated, or refused" do
       printed =
         ExUnit.CaptureIO.capture_io(fn -> Nx.Defn.jit(&seen/1, compiler: CowMLX.Compiler).(1) end)

@@ -7,9 +7,9 @@ if Code.ensure_loaded?(Nx) do
 
     Each operation is applied at once. What the library has no operation for is computed by
     `Nx.BinaryBackend`, and comes back as an array: `reduce/5` and `window_reduce/6` with a function,
-    `window_scatter_max` and `_min`, counts of bits, pads with negative or interior padding, and the
-    types that mlx lacks. The option `fallback: false` of `config :cowmlx, CowMLX.Backend` refuses
-    these instead.
+    `window_scatter_max` and `_min`, counts of bits, `erfc`, pads with negative or interior padding,
+    and the types that mlx lacks. The option `fallback: false` of `config :cowmlx, CowMLX.Backend`
+    refuses these instead.
     """
 
     @behaviour Nx.Backend

@@ -55,10 +55,13 @@ if Code.ensure_loaded?(Nx) do
     end
 
     def lower(:sort, _out, [a, options]),
-      do: directed(Op.sort(a.x, axis: options[:axis]), options)
+      do: a.x |> directed(options) |> Op.sort(axis: options[:axis]) |> directed(options)
 
+    # The input is reversed, too, so that equal elements keep their order.
     def lower(:argsort, out, [a, options]) do
-      order = directed(Op.argsort(a.x, axis: options[:axis]), options)
+      order = a.x |> directed(options) |> Op.argsort(axis: options[:axis]) |> directed(options)
+      last = Enum.at(a.shape, options[:axis]) - 1
+      order = if options[:direction] == :desc, do: Op.subtract(last, order), else: order
       Op.astype(order, dtype: dtype(out.type))
     end
 

@@ -69,10 +69,7 @@ if Code.ensure_loaded?(Nx) do
 
     def cast(operand, type), do: Op.astype(operand.x, dtype: dtype(type))
 
-    # As integers that a 64-bit constant has.
-    defp range(:s, 64), do: {-0x8000000000000000, 0x7FFFFFFFFFFFFFFF}
     defp range(:s, size), do: {-Bitwise.bsl(1, size - 1), Bitwise.bsl(1, size - 1) - 1}
-    defp range(:u, 64), do: {0, 0x7FFFFFFFFFFFFFFF}
     defp range(:u, size), do: {0, Bitwise.bsl(1, size) - 1}
 
     @doc "A bool as Nx has it."
