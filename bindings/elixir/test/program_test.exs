@@ -68,6 +68,23 @@ defmodule CowMLX.ProgramTest do
     assert is_float(Array.to_list!(results.total))
   end
 
+  test "bodies compute with dimensions of the program's inputs" do
+    x = Program.input("x", :float32, ["n"])
+
+    [y] =
+      Control.while(
+        [Op.concatenate([x, x])],
+        fn [s] -> Op.greater(Op.sum(s), 2.5) end,
+        fn [s] ->
+          half = fn [] -> Op.multiply(Op.softmax(s), 2) end
+          Control.cond(Op.greater(Op.sum(s), 3), half, fn [] -> s end)
+        end,
+        max_iterations: 3
+      )
+
+    assert Array.to_list!(Program.run!(Program.build!(y: y), x: [1, 1]).y) == [0.5, 0.5, 0.5, 0.5]
+  end
+
   test "programs are vectorized and bound" do
     x = Program.input("x", :float32, [2])
     program = Program.build!(y: Op.sum(Op.multiply(x, x)))

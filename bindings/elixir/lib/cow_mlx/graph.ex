@@ -11,8 +11,10 @@ defmodule CowMLX.Graph do
     defstruct [:arguments, :captured, :outputs]
   end
 
-  # names: of values by {id, index}; types: {dtype, shape} by name; wanted: names of outputs.
-  defstruct inputs: [],
+  # names: of values by {id, index}; types: {dtype, shape} by name; wanted: names of outputs;
+  # around: in a body, the declarations of the program, whose dimensions have values.
+  defstruct around: nil,
+            inputs: [],
             parameters: [],
             constants: [],
             functions: [],
@@ -255,7 +257,7 @@ defmodule CowMLX.Graph do
   defp lift(function, types, graph) do
     %{function: function, captured: captured, keeps: keeps} = function
     values = function.arguments ++ captured
-    inner = %__MODULE__{functions: graph.functions, count: graph.count}
+    inner = %__MODULE__{functions: graph.functions, count: graph.count, around: around(graph)}
 
     inner =
       Enum.zip_reduce(values, types, inner, fn value, {dtype, shape}, inner ->
@@ -269,6 +271,11 @@ defmodule CowMLX.Graph do
     body = inner |> json(outputs) |> Map.drop([:parameters, :functions]) |> Map.put(:name, name)
     {name, %{graph | functions: [body | inner.functions], count: inner.count}}
   end
+
+  defp around(%{around: nil} = graph),
+    do: Enum.map(graph.inputs ++ graph.parameters, &Map.take(&1, [:name, :dtype, :shape]))
+
+  defp around(inner), do: inner.around
 
   # ----------------------------------------------------------------------------------- Types
 
@@ -333,7 +340,8 @@ defmodule CowMLX.Graph do
           match?({_, nil}, graph.types[name] || {nil, nil}),
           do: name
 
-    {:ok, program} = ok!(Call.make(:program_create, [json(graph, unknown), []]))
+    question = graph |> json(unknown) |> Map.update!(:inputs, &((graph.around || []) ++ &1))
+    {:ok, program} = ok!(Call.make(:program_create, [question, []]))
     {:ok, info} = ok!(Call.make(:program_info, [program, nil]))
     Call.wait(:free, [program.ref])
 
