@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -9,18 +10,24 @@ import mlx.core as mx
 from cowmlx import failures
 from cowmlx.accelerate.fused.stand_in import plainly
 from cowmlx.cache.layer_state import parts
+from cowmlx.models.embedding import CHUNK
 from cowmlx.models.widths import widths_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+    from cowmlx.accelerate.device import Form
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.models.model import Model
 
 _FLOAT = 4  # bytes of an activation, at most
 # Numbers per token that a chunk holds at once, as multiples of the network's widths.
 _OF_WIDTH, _OF_MLP, _OF_EXPERT = 6, 4, 8
+_OF_SCORES = 2  # per head, token and held token, of an attention that holds those of all heads
+# Widths of heads for which mlx's kernels for GPUs hold none, in chunks of more than 8 tokens.
+_HEADS_WITHOUT_SCORES = (64, 72, 80, 96, 128)
 _OF_LOGITS = 4  # per number of the vocabulary: logits, log-probabilities and what sampling sorts
 
 
@@ -32,12 +39,18 @@ class LayerGrowth(NamedTuple):
         per_token: bytes of each token.
         step: tokens for which memory is taken at once.
         window: tokens that it holds at most; 0: no bound.
+        head: numbers of a head's keys and of its values.
+        is_quantized: whether attention reads keys and values of few bits.
+        expanded: numbers that attention makes of those of a token.
     """
 
     fixed: int
     per_token: int
     step: int
     window: int
+    head: tuple[int, int] = (0, 0)
+    is_quantized: bool = False
+    expanded: int = 0
 
     def nbytes(self, tokens: int) -> int:
         """Return the bytes behind so many tokens."""
@@ -58,9 +71,14 @@ class Footprint:
         self._form = model.form
         self._fused = model.is_fused
         self._widths = widths_of(model)
-        # On a CPU mlx computes all scores of a masked attention at once.
-        masked = self._form.why_not or any(layer.window for layer in layers)
-        self._holds_scores = self._form.on_cpu and not self._fused and bool(masked)
+        latent = self._widths.latent
+        is_latent = latent > 0 and any(latent in layer.head for layer in layers)
+        self._expanded = max((layer.expanded for layer in layers), default=0)
+        if is_latent:
+            self._expanded = self._widths.expanded
+        grow = [layer for layer in layers if layer.per_token]
+        plain = not self._fused and any(_holds_scores(self._form, layer) for layer in grow)
+        self._scores = _OF_SCORES if is_latent or plain else 0
 
     def cache(self, tokens: int) -> int:
         """Return the bytes of the caches behind so many tokens."""
@@ -92,21 +110,22 @@ class Footprint:
             numbers += _OF_EXPERT * widths.experts * widths.width
         else:
             numbers += _OF_MLP * widths.mlp
-        if self._holds_scores:
-            numbers += 2 * widths.heads * tokens
+        numbers += self._scores * widths.heads * tokens
         # Caches with a window hold a whole chunk behind it.
         passing = sum(layer.per_token for layer in self._layers if layer.window)
-        return _FLOAT * (chunk * numbers + _OF_LOGITS * widths.vocabulary) + chunk * passing
+        once = _OF_LOGITS * widths.vocabulary + self._expanded * tokens
+        return _FLOAT * (chunk * numbers + once) + chunk * passing
 
-    def needed(self, tokens: int, chunk: int) -> int:
+    def needed(self, tokens: int, chunk: int, rows: int = 1) -> int:
         """Return the bytes that a generation takes at its peak, its caches included.
 
         Args:
             tokens: that the context holds at its end.
             chunk: tokens of the largest chunk of its prompt.
+            rows: texts of so many tokens side by side.
         """
-        growth = self.growing(tokens)
-        return self.cache(tokens) + growth + self.activations(min(chunk, tokens), tokens)
+        held = rows * (self.cache(tokens) + self.growing(tokens))
+        return held + self.activations(rows * min(chunk, tokens), tokens)
 
 
 class Expected(NamedTuple):
@@ -131,6 +150,14 @@ class Expected(NamedTuple):
         return footprint.needed(self.tokens, chunk) + drafts
 
 
+def _holds_scores(form: Form, layer: LayerGrowth) -> bool:
+    """Whether an attention over a cache, which is not fused, holds the scores of all heads."""
+    if form.on_cpu:  # where mlx computes those of a masked attention at once
+        return bool(form.why_not or layer.window)
+    keys, values = layer.head
+    return layer.is_quantized or keys != values or keys not in _HEADS_WITHOUT_SCORES
+
+
 def footprint_of(model: Model, kv: KVQuantization | None) -> Footprint | None:
     """Return the footprint of contexts; None where the caches cannot be read from a trace.
 
@@ -151,17 +178,46 @@ def most_needed(model: Model, tokens: int, chunk: int) -> int:
         tokens: that the context holds at its end.
         chunk: tokens of the largest chunk of its prompt.
     """
-    per_token, per_number, once = model.remembered.once("most needed", lambda: _most(model))
-    return tokens * per_token + chunk * per_number + once if per_token else 0
+    most = model.remembered.once("most needed", lambda: _most(model))
+    per_token, per_number, per_score, once = most
+    if model.is_fused and not widths_of(model).latent:
+        per_score = 0
+    held = chunk * (per_number + tokens * per_score)
+    return tokens * per_token + held + once if per_token else 0
 
 
-def _most(model: Model) -> tuple[int, int, int]:
-    """Return the most bytes of a token in caches that grow, of one in a chunk, and besides."""
+def _most(model: Model) -> tuple[int, int, int, int]:
+    """Return the most bytes of a token in caches, of one in a chunk, of both, and besides."""
     widths = widths_of(model)
     per_number = _OF_WIDTH * widths.width + _OF_EXPERT * widths.experts * widths.width
     per_number += _OF_MLP * widths.mlp
     logits = _FLOAT * _OF_LOGITS * widths.vocabulary
-    return 4 * _FLOAT * widths.layers * widths.width, _FLOAT * per_number, logits
+    per_token = 4 * widths.layers * widths.width + widths.expanded
+    scores = _OF_SCORES * widths.heads
+    return _FLOAT * per_token, _FLOAT * per_number, _FLOAT * scores, logits
+
+
+def bytes_of_texts(model: Model, lengths: Sequence[int]) -> int:
+    """Return the bytes that texts take that are processed side by side; 0: unknown.
+
+    Args:
+        model: its weights are read.
+        lengths: tokens of each text.
+    """
+    if model.is_encoder:
+        return _bytes_in_encoder(model, lengths)
+    footprint = footprint_of(model, None)
+    return 0 if footprint is None else footprint.needed(max(lengths), CHUNK, len(lengths))
+
+
+def _bytes_in_encoder(model: Model, lengths: Sequence[int]) -> int:
+    widths, form = widths_of(model), model.form
+    numbers = sum(lengths) * (_OF_WIDTH * widths.width + _OF_MLP * widths.mlp)
+    head = widths.width // max(1, widths.heads)
+    if form.why_not and (form.on_cpu or head not in _HEADS_WITHOUT_SCORES):
+        groups = (count * length * length for length, count in Counter(lengths).items())
+        numbers += _OF_SCORES * widths.heads * max(groups)
+    return _FLOAT * numbers
 
 
 def _traced(model: Model, kv: KVQuantization | None) -> Footprint | None:
@@ -185,7 +241,14 @@ def _growth(layer: Any) -> LayerGrowth:
     window = getattr(layer, "max_size", None) or getattr(layer, "chunk_size", None) or 0
     per_token = sum(array.nbytes for array in arrays) // columns
     step = getattr(layer, "step", 1)
-    return LayerGrowth(0, per_token, step if isinstance(step, int) else 1, window)
+    step = step if isinstance(step, int) else 1
+    if hasattr(layer, "bits"):
+        return LayerGrowth(0, per_token, step, window, is_quantized=True)
+    bits, _ = getattr(layer, "packing", (32, 0))  # of words of 32 bits, which become numbers
+    first = _arrays(keys)[0], _arrays(values)[0]
+    head = first[0].shape[-1] * 32 // bits, first[1].shape[-1] * 32 // bits
+    expanded = first[0].shape[1] * sum(head) if bits < 32 else 0
+    return LayerGrowth(0, per_token, step, window, head, False, expanded)
 
 
 def _arrays(value: Any) -> list[mx.array]:

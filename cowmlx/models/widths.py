@@ -10,10 +10,15 @@ if TYPE_CHECKING:
 
 # The keys of configs, the first that has a number counts.
 _WIDTH = ("hidden_size", "n_embd", "d_model", "dim", "embedding_dim")
-_MLP = ("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size", "d_inner")
+_MLP = (
+    *("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size", "d_inner"),
+    "hidden_dim",
+)
 _EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "experts_per_token")
-_HEADS = ("num_attention_heads", "n_head", "num_heads")
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_blocks")
+_LATENT = ("kv_lora_rank",)
+_HEAD = ("qk_nope_head_dim",), ("v_head_dim",)
 
 
 class Widths(NamedTuple):
@@ -26,6 +31,8 @@ class Widths(NamedTuple):
         heads: of an attention.
         layers: how many.
         vocabulary: numbers of the logits.
+        latent: of a token in a cache of latent attention (arXiv 2405.04434, section 2.1).
+        expanded: keys and values of all heads that such an attention makes of it.
     """
 
     width: int
@@ -34,6 +41,8 @@ class Widths(NamedTuple):
     heads: int
     layers: int
     vocabulary: int
+    latent: int
+    expanded: int
 
 
 def widths_of(model: Model) -> Widths:
@@ -45,7 +54,9 @@ def widths_of(model: Model) -> Widths:
 def _read(model: Model) -> Widths:
     keys = (_WIDTH, _MLP, _EXPERTS, _HEADS, _LAYERS)
     width, mlp, experts, heads, layers = (_number(model, names) for names in keys)
-    return Widths(width, mlp, experts, heads, layers, model.vocabulary_size)
+    latent = _number(model, _LATENT)
+    expanded = heads * sum(_number(model, names) for names in _HEAD) if latent else 0
+    return Widths(width, mlp, experts, heads, layers, model.vocabulary_size, latent, expanded)
 
 
 def _number(model: Model, names: tuple[str, ...]) -> int:

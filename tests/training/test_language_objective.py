@@ -376,3 +376,23 @@ def test_a_network_without_blocks_is_refused(model: Any) -> None:
     for without in (object(), type("Net", (), {"layers": None})()):
         with pytest.raises(CowMlxError, match="no list of layers"):
             blocks_of(without, "odd")
+
+
+@pytest.mark.parametrize("length", [65, 257])
+@pytest.mark.parametrize(
+    "options", [{}, {"grad_checkpoint": True}, {"num_layers": 1}, {"type": "full"}], ids=repr
+)
+def test_the_estimate_of_a_step_is_near_its_peak(
+    tmp_path: pathlib.Path, options: dict[str, Any], length: int
+) -> None:
+    config = {"hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 8}
+    model = load(tiny_models.make(tmp_path, "llama", config={**config, "num_hidden_layers": 4}))
+    run = objective(model, **options)
+    given = batch(length=length)
+    mx.eval(given.tokens, given.targets)
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    mx.eval(run.gradients(given, None))
+    peak = mx.get_peak_memory() - before
+    assert peak < 1.2 * run._bytes(given, is_step=True) < 2.4 * peak

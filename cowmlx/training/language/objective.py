@@ -22,8 +22,11 @@ from cowmlx.training.language.token_inputs import TokenBatch
 
 _GROUP_BYTES = 128 << 20
 _FLOAT = 4  # bytes of a number
-# Hidden states that a layer keeps for its gradients: the least, which checkpointing leaves.
-_KEPT = 1
+# Numbers that a layer keeps of a token for its gradients, as multiples of the network's widths.
+_OF_WIDTH, _OF_MLP = 10, 4
+# Scores of all heads, beside those that are kept, of the layer whose gradients are computed.
+_OF_SCORES = 4
+_OF_LOGITS = 3
 
 
 class LanguageObjective:
@@ -136,13 +139,20 @@ class LanguageObjective:
         return value, count, _correct(logits, batch)
 
     def _bytes(self, batch: TokenBatch, *, is_step: bool) -> int:
-        """Return the bytes that a micro-batch takes at least: of activations and gradients."""
+        """Return the bytes that a micro-batch takes: of activations and gradients."""
         widths = widths_of(self.model)
-        rows, columns = batch.tokens.shape
-        kept = widths.layers * _KEPT * widths.width if is_step else 0
-        numbers = rows * (columns - 1) * (widths.vocabulary + kept)
-        gradients = sum(value.nbytes for value in self._values.values()) if is_step else 0
-        return _FLOAT * numbers + gradients
+        rows, length = batch.tokens.shape[0], batch.tokens.shape[1] - 1
+        scores = widths.heads * length
+        layer = _OF_WIDTH * widths.width + _OF_MLP * widths.mlp * max(1, widths.experts) + scores
+        held, gradients = layer, 0
+        if is_step:
+            trained = self.options.num_layers
+            trained = widths.layers if trained == -1 else min(trained, widths.layers)
+            held = trained * layer + _OF_SCORES * scores
+            if self.options.checkpointing:  # of one layer at a time, computed a second time
+                held = trained * widths.width + 2 * layer + _OF_SCORES * scores
+            gradients = sum(value.nbytes for value in self._values.values())
+        return _FLOAT * rows * length * (_OF_LOGITS * widths.vocabulary + held) + gradients
 
     def fingerprint(self) -> str:
         """Return a hash of the model, its tokenizer, the trained parameters and the options."""
