@@ -287,6 +287,14 @@ class Unread:
         return f"the weights of {self._path} could not be read when they were first used ({exc})"
 
 
+def drop(network: Module) -> None:
+    """Let all parameters be arrays without memory, of the same shapes and types."""
+    import mlx.core as mx
+    from mlx.utils import tree_map
+
+    network.update(tree_map(mx.zeros_like, network.parameters()))
+
+
 def count(network: Module) -> int:
     """Count parameters; a packed weight counts the numbers it stands for."""
     total = 0

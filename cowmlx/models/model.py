@@ -7,7 +7,7 @@ import weakref
 from functools import cached_property
 from itertools import count
 
-from cowmlx import failures
+from cowmlx import failures, resources
 from cowmlx.accelerate.device import fuse_layers
 from cowmlx.errors import Unsupported
 from cowmlx.folders import config as config_files
@@ -261,9 +261,9 @@ class Model:
         if self._unread is not None:
             for _ in self._unread.steps():
                 yield
-        self.fuse_layers()
         if self._slept is not None:
             yield from self._check_weights()
+        self.fuse_layers()
 
     @property
     def is_read(self) -> bool:
@@ -307,6 +307,8 @@ class Model:
         if slept not in (None, found) and self._unread is not None:
             damage = f"{self.path} is another model than it was when this one fell asleep"
             self._unread.refuse(damage)
+            weights.drop(self.network)
+            resources.give_back()
             self._unread.read()
 
     def fuse_layers(self) -> None:

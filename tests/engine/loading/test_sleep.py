@@ -250,6 +250,27 @@ def test_a_folder_that_is_gone_or_changed(lib, model, open_context, folder, tmp_
         assert failed.value.status == EIO
 
 
+def test_weights_of_a_changed_folder_do_not_stay_in_memory(lib, model, open_context, tmp_path):
+    path = tiny_models.make(tmp_path / "big", KV, **BIG)
+    lib.trim_memory()
+    before = lib.info()["memory"]["active"]
+    handle = model(path)
+    context = open_context(handle)
+    lib.begin(context, START, max_tokens=0)
+    size = lib.info(handle)["bytes"]
+    shutil.rmtree(path)
+    tiny_models.make(path, KV, seed=1, **BIG)
+    sleep(lib, handle)
+    for _ in range(2):
+        with pytest.raises(StatusError, match="another model than it was"):
+            lib.begin(context, START)
+        assert lib.info()["memory"]["active"] - before < size // 20
+    assert lib.info(handle)["bytes"] == size
+    assert lib.tokens(context) == START
+    with pytest.raises(StatusError, match="another model than it was"):
+        lib.embed(handle, ["a fox"])
+
+
 def test_a_cancel_while_it_wakes_changes_nothing(folder):
     with in_process.started() as engine:
         model = in_process.loaded(engine, folder(KV))
