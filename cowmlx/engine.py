@@ -61,6 +61,7 @@ class Engine:
         self.arrays = Arrays(self.runtime)
         self.contexts = Contexts(self.runtime, self.models, self.adapters, self.arrays)
         self.runtime.put_to_sleep = self.contexts.put_to_sleep
+        self.runtime.idle_bytes = self.contexts.idle_bytes
         self.checkpoints = Checkpoints(self.runtime, self.contexts)
         self.generations = Generations(self.runtime, self.models, self.contexts)
         nouns = (

@@ -74,6 +74,11 @@ class Reader:
             self.close()
             raise
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(map(_nbytes, self.arrays.values()))
+
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)

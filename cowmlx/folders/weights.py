@@ -233,6 +233,7 @@ class Unread:
         self._sizes = {file: os.path.getsize(file) for file in files}
         self._path = path
         self._group_bytes = group_bytes
+        self._done = 0.0  # the fraction that is read
         self._stream = mx.default_stream(mx.default_device())  # that they are read on
         self._damage = ""
 
@@ -240,6 +241,17 @@ class Unread:
     def pending(self) -> bool:
         """Whether they are still on disk."""
         return self._network is not None
+
+    def bytes_to_load(self, forms: int) -> tuple[int, int]:
+        """Return the bytes of all weights, and those that reading the rest takes at its peak.
+
+        Args:
+            forms: as for :func:`bytes_to_load`.
+        """
+        if self._network is None:
+            return 0, 0
+        size, peak = bytes_to_load(self._network, forms, self._group_bytes)
+        return size, peak - int(self._done * size)
 
     def refuse(self, damage: str) -> None:
         """Let every later read fail: what was read is not what it should be."""
@@ -276,6 +288,7 @@ class Unread:
                 raise InputOutput(f"{self._damage}; load the model again") from exc
             if fraction is None:
                 break
+            self._done = max(self._done, fraction)
             yield fraction
         self._network = None
 

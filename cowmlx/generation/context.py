@@ -70,7 +70,8 @@ class Context:
         prefixes: processed prompts that the model's contexts share.
         outlet: offers pieces to its host.
         admit: makes sure that there is memory for a prompt of so many tokens and what follows,
-            with the draft model if there is one; returns how many may be processed at once.
+            with the draft model if there is one, less bytes that are held for it already; returns
+            how many tokens may be processed at once.
 
     Attributes:
         used_at: when it last had no work left, by ``perf_counter``.
@@ -84,7 +85,7 @@ class Context:
         cancel_epoch: Callable[[], int],
         prefixes: SharedPrefixes,
         outlet: Outlet,
-        admit: Callable[[Context, int, GenerationParams, Model | None], int],
+        admit: Callable[[Context, int, GenerationParams, Model | None, int], int],
     ) -> None:
         self.base = model
         self.model = model  # the base, or that with an adapter
@@ -322,7 +323,7 @@ class Context:
         rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
             prompt = rolling.cut(prompt)
-        self._reserve(len(prompt), params, draft)
+        self._reserve(len(prompt), params, draft, 0 if known is None else known.nbytes)
         try:
             with mx.stream(self.stream()):
                 constraint = constraint_of(params, self.model, constraint, prompt)
@@ -347,9 +348,11 @@ class Context:
         finally:
             self.settle()  # if nothing has begun
 
-    def _reserve(self, count: int, params: GenerationParams, draft: Model | None) -> None:
+    def _reserve(
+        self, count: int, params: GenerationParams, draft: Model | None, held: int
+    ) -> None:
         """Check that a prompt of so many tokens fits, and read weights that are left on disk."""
-        self.largest_chunk = self._admit(self, count, params, draft)
+        self.largest_chunk = self._admit(self, count, params, draft, held)
         self._expected = Expected(
             expected_tokens(count, params, self.params),
             None if draft is None else footprint_of(draft, None),

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from cowmlx.models.model import Model
 
+    # Returns how many texts of some lengths, the shortest first, may be processed side by side.
+    Admit = Callable[[list[int]], int]
+
 # Two texts of different length, to see whether they can be processed side by side.
 _PROBE = ([1, 2, 3, 4, 5], [3, 2])
 # Cosine of what has to point the same way, though types of few bits round it differently.
@@ -380,6 +383,7 @@ def rows_of(
     pooling: int,
     batch_tokens: int,
     finish: Callable[[Pooling], mx.array],
+    admit: Admit,
     skipped: int = 0,
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order.
@@ -390,12 +394,14 @@ def rows_of(
         pooling: one of ``POOLING_*``.
         batch_tokens: as :func:`batches` has it.
         finish: makes rows (B, D) of what was pooled, lazily.
+        admit: returns how many of the first texts of a batch may be processed side by side.
         skipped: tokens of each text in front that do not count, unless it has no more.
     """
     together = len(tokens) > 1 and hidden.batches()
     order: list[int] = []
     rows: list[mx.array] = []
-    for batch in batches([len(ids) for ids in tokens], batch_tokens if together else 0):
+    lengths = [len(ids) for ids in tokens]
+    for batch in batches(lengths, batch_tokens if together else 0, admit):
         yield
         own = [tokens[index] for index in batch]
         rows.append((yield from _pooled(hidden, own, pooling, finish, skipped)))
@@ -435,12 +441,13 @@ def _pooled(
     return result
 
 
-def batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+def batches(lengths: list[int], batch_tokens: int, admit: Admit) -> Iterator[list[int]]:
     """Split texts into batches of similar length.
 
     Args:
         lengths: tokens of each text.
         batch_tokens: the most that a batch has with its padding; a text with more is alone.
+        admit: returns how many of the first texts of a batch may be processed side by side.
 
     Yields:
         indices of texts, the shortest first.
@@ -448,8 +455,15 @@ def batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and lengths[index] * (len(batch) + 1) > batch_tokens:
-            yield batch
+            yield from _admitted(batch, lengths, admit)
             batch = []
         batch.append(index)
-    if batch:
-        yield batch
+    yield from _admitted(batch, lengths, admit)
+
+
+def _admitted(batch: list[int], lengths: list[int], admit: Admit) -> Iterator[list[int]]:
+    """Yield the parts of a batch for which there is memory."""
+    while batch:
+        count = admit([lengths[index] for index in batch])
+        yield batch[:count]
+        batch = batch[count:]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Any
 
+    from cowmlx.models.embedding import Admit
+
 # Tokens times layers that are computed in one turn.
 _PIECE = 4096
 # On a CPU larger batches take more memory and hardly less time, since nothing is padded. A batch
@@ -52,6 +54,7 @@ def rows_of(
     texts: list[EncodedText],
     batch_tokens: int,
     finish: Callable[[mx.array, Texts], mx.array],
+    admit: Admit,
 ) -> Generator[None, None, Any]:
     """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order.
 
@@ -62,13 +65,14 @@ def rows_of(
         texts: of any length that the network takes.
         batch_tokens: the most tokens of a batch; a text with more is alone. Batches may be smaller.
         finish: makes rows (B, D) of the hidden states of a batch, lazily.
+        admit: returns how many of the first texts of a batch may be processed side by side.
     """
     on_cpu = mx.default_device().type == mx.cpu
     if on_cpu and len(texts) > 1:
         batch_tokens = min(batch_tokens, _tokens_together(network))
     ordered: _Ordered | None = None
     made: mx.array | None = None
-    for batch in batches([len(text.tokens) for text in texts], batch_tokens):
+    for batch in batches([len(text.tokens) for text in texts], batch_tokens, admit):
         if ordered is not None:
             made = None
             yield

@@ -68,7 +68,8 @@ class Model:
         weights_version: a number, unique in this process for a set of weights.
         images: those in its prompts, or why it takes none; None if it has no tower.
         remembered: results of probes of these weights.
-        make_room: is called with the bytes of weights that are about to be read, and this model.
+        make_room: makes room for weights that are about to be read; called with their bytes, those
+            that reading them takes at its peak, and this model.
         used: when its weights were last asked for, as a number that rises.
     """
 
@@ -110,7 +111,7 @@ class Model:
         self._settings = settings
         self._unread = unread
         self._kernels: dict[str, Any] | None = None
-        self.make_room: Callable[[int, Model], Iterator[object]] | None = None
+        self.make_room: Callable[[int, int, Model], Iterator[object]] | None = None
         self.used = next(_uses)
         self._slept: Fingerprint | None = None  # of the weights that it had when it fell asleep
 
@@ -255,10 +256,10 @@ class Model:
             OutOfMemory: there is no memory for them now.
         """
         self.used = next(_uses)
-        if not self.is_read and self.make_room is not None:
-            for _ in self.make_room(self.nbytes, self):
-                yield
         if self._unread is not None:
+            if self._unread.pending and self.make_room is not None:
+                for _ in self.make_room(*self._unread.bytes_to_load(self.form.passing), self):
+                    yield
             for _ in self._unread.steps():
                 yield
         if self._slept is not None:

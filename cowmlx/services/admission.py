@@ -59,6 +59,7 @@ class Admission:
         reclaim: gives back what is kept for later calls.
         put_to_sleep: gives back the cache of one idle context; false if there is none. Its
             argument is a context that keeps its cache, or None.
+        idle_bytes: returns the most bytes that it can give back, for the same argument.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Admission:
         runtime: Runtime,
         reclaim: Callable[[], None],
         put_to_sleep: Callable[[Context | None], bool],
+        idle_bytes: Callable[[Context | None], int],
     ) -> None:
         self._runtime = runtime
         self._reclaim = reclaim
         self._put_to_sleep = put_to_sleep
+        self._idle_bytes = idle_bytes
         self._promised: WeakKeyDictionary[Context, Promise] = WeakKeyDictionary()
         self._read = float("-inf")
         self._free = 0
@@ -98,8 +101,32 @@ class Admission:
             return True
         return all(size <= room.at_ease for room in self._rooms())
 
+    def at_once(self, count: int, size_of: Callable[[int], int], what: str) -> int:
+        """Return how many of some items may be processed at once: a part where memory is short.
+
+        Args:
+            count: all of them.
+            size_of: returns the bytes that so many of the first take.
+            what: that is processed, for messages.
+
+        Raises:
+            OutOfMemory: there is too little even for one.
+        """
+        if self.has_room(size_of(count)):
+            return count
+        self._reclaim()
+        while count > 1 and not self.has_room(size_of(count)):
+            count //= 2
+        self.require(size_of(count), what)
+        return count
+
     def admit(
-        self, context: Context, prompt: int, params: GenerationParams, draft: Model | None
+        self,
+        context: Context,
+        prompt: int,
+        params: GenerationParams,
+        draft: Model | None,
+        held: int,
     ) -> int:
         """Make sure that there is memory for a generation.
 
@@ -108,6 +135,7 @@ class Admission:
             prompt: its tokens.
             params: of the generation.
             draft: the draft model.
+            held: bytes that are taken for its cache already, beside those of the context.
 
         Returns:
             how many tokens of the prompt may be processed at once.
@@ -127,7 +155,7 @@ class Admission:
             if all(bounds) and sum(bounds) <= RESERVE:
                 self._promised.pop(context, None)
                 return PREFILL_CHUNK
-        needs = _Needs(context, models, prompt, tokens, planned)
+        needs = _Needs(context, models, prompt, tokens, held)
         if params.draft_heads:
             needs.add_head(model)
 
@@ -146,7 +174,9 @@ class Admission:
         return chunk if chunk < planned else PREFILL_CHUNK
 
     def _require(self, need: Callable[[memory.Room], int], what: str, but: Context | None) -> None:
-        """Make sure that every source has what is needed of it; idle contexts lose their caches.
+        """Make sure that every source has what is needed of it.
+
+        Idle contexts lose their caches, if that can be enough.
 
         Raises:
             OutOfMemory: one has not.
@@ -155,6 +185,9 @@ class Admission:
             short = [room for room in self._rooms() if need(room) > room.available]
             if not short:
                 return
+            idle = self._idle_bytes(but)
+            if any(need(room) > room.available + idle for room in short):
+                break
             if not self._put_to_sleep(but):
                 break
         room = min(short, key=lambda room: room.available)
@@ -187,19 +220,18 @@ class _Needs:
         models: its model, and the draft model if there is one.
         prompt: tokens of the prompt.
         tokens: at the end, of all of ``max_tokens``.
-        planned: tokens of the largest chunk.
+        held: bytes that are taken for its cache already.
     """
 
     def __init__(
-        self, context: Context, models: list[Model], prompt: int, tokens: int, planned: int
+        self, context: Context, models: list[Model], prompt: int, tokens: int, held: int
     ) -> None:
         kinds = [context.params.kv, None]
         made = [footprint_of(model, kv) for model, kv in zip(models, kinds, strict=False)]
         self._footprints = [one for one in made if one is not None]
         self._lengths = min(tokens, prompt + CERTAIN), tokens
-        self._held = context.cache_bytes
+        self._held = context.cache_bytes + held
         self._unread = sum(model.unread_bytes for model in models)
-        self._planned = planned
         self.promise = Promise(*map(self._cache, self._lengths))
 
     def _cache(self, tokens: int) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    from cowmlx.models.embedding import HiddenStates, Pooling
+    from cowmlx.models.embedding import Admit, HiddenStates, Pooling
     from cowmlx.models.model import Model
     from cowmlx.networks.encoders.layers import Texts
 
@@ -43,7 +43,11 @@ class Word(NamedTuple):
 
 
 def classify_steps(
-    model: Model, hidden: HiddenStates | None, text: str, params: EmbeddingParams
+    model: Model,
+    hidden: HiddenStates | None,
+    text: str,
+    params: EmbeddingParams,
+    admit: Admit,
 ) -> Generator[None, None, dict[str, Any]]:
     """Yield between pieces of work; return the result of ``model_classify``.
 
@@ -52,6 +56,7 @@ def classify_steps(
         hidden: reaches its hidden states; None for an encoder.
         text: any text.
         params: how it is tokenized.
+        admit: makes sure that there is memory for texts of some lengths.
 
     Raises:
         InvalidArgument, ContextFull: of the text.
@@ -66,12 +71,13 @@ def classify_steps(
         def finish(pooling: Pooling) -> mx.array:
             return ranking.scores(network, pooling.result())
 
-        scores = yield from rows_of(hidden, [ids], constants.POOLING_LAST, len(ids), finish)
+        last = constants.POOLING_LAST
+        scores = yield from rows_of(hidden, [ids], last, len(ids), finish, admit)
     elif network.labels.of_tokens:
-        return {"entities": (yield from _entities(model, text, ids))}
+        return {"entities": (yield from _entities(model, text, ids, admit))}
     else:
         encoded = [EncodedText(ids)]
-        scores = yield from encoding.rows_of(network, encoded, len(ids), network.head)
+        scores = yield from encoding.rows_of(network, encoded, len(ids), network.head, admit)
     numbers = _finite(model, ranking.probabilities(scores, multiple=multiple)[0])
     found = sorted(zip(numbers, names, strict=True), key=lambda pair: -pair[0])
     labels = [{"label": name, "probability": number} for number, name in found]
@@ -79,7 +85,7 @@ def classify_steps(
 
 
 def _entities(
-    model: Model, text: str, ids: list[int]
+    model: Model, text: str, ids: list[int], admit: Admit
 ) -> Generator[None, None, list[dict[str, Any]]]:
     """Yield between pieces of work; return what the head finds in a text.
 
@@ -92,7 +98,7 @@ def _entities(
         scores: mx.array = network.head(states, lengths)
         return mx.softmax(scores, axis=-1)[None]
 
-    scored = yield from encoding.rows_of(network, [EncodedText(ids)], len(ids), finish)
+    scored = yield from encoding.rows_of(network, [EncodedText(ids)], len(ids), finish, admit)
     best: Any = mx.argmax(scored[0], axis=-1).tolist()
     numbers = _finite(model, scored[0].max(axis=-1))
     found = [

@@ -109,14 +109,24 @@ class Contexts:
         Returns:
             whether there was one.
         """
-        entries = (
-            self.get(handle) for handle in self._runtime.handles.handles(constants.KIND_CONTEXT)
-        )
-        idle = [context for context in entries if context is not but and context.can_sleep]
+        idle = self._idle(but)
         if not idle:
             return False
         min(idle, key=lambda context: context.used_at).sleep()
         return True
+
+    def idle_bytes(self, but: Context | None) -> int:
+        """Return the bytes of the caches of idle contexts, those that they share counted often.
+
+        Args:
+            but: a context that keeps its cache.
+        """
+        return sum(context.cache_bytes for context in self._idle(but))
+
+    def _idle(self, but: Context | None) -> list[Context]:
+        handles = self._runtime.handles.handles(constants.KIND_CONTEXT)
+        entries = map(self.get, handles)
+        return [context for context in entries if context is not but and context.can_sleep]
 
     def context_free(self, handle: int) -> None:
         """Close a context; a call that waits on it is cancelled."""
@@ -155,7 +165,7 @@ class Contexts:
         from cowmlx.services import saving  # late: few hosts need it
 
         context = self.idle(handle)
-        self._transfer(call, context, saving.save(context, path))
+        self._transfer(call, context, saving.save(context, path, self._runtime.require_room))
 
     @keeps_call
     def context_load(self, call: Call, handle: int, path: str) -> None:
@@ -164,7 +174,8 @@ class Contexts:
         from cowmlx.services import saving
 
         context = self.idle(handle)
-        self._transfer(call, context, saving.load(context, partial(Reader, path)))
+        steps = saving.load(context, partial(Reader, path), self._runtime.require_room)
+        self._transfer(call, context, steps)
 
     @keeps_call
     def context_save_array(self, call: Call, handle: int) -> None:
@@ -185,7 +196,7 @@ class Contexts:
         context = self.idle(handle)
         memory = self.arrays.bytes_of(array)
         opened = partial(MemoryReader, f"array {array}", memory)
-        self._transfer(call, context, saving.load(context, opened))
+        self._transfer(call, context, saving.load(context, opened, self._runtime.require_room))
 
     def _transfer(self, call: Call, context: Context, steps: Generator[None, None, Any]) -> None:
         self._runtime.scheduler.add(Transfer(call, context, steps))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.call import Call
-    from cowmlx.models.embedding import HiddenStates
+    from cowmlx.models.embedding import Admit, HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.networks.encoders.layers import Texts
 
@@ -204,7 +204,11 @@ class TextRows(SteppedCall):
 
 
 def embed_steps(
-    model: Model, hidden: HiddenStates | None, texts: list[str], params: EmbeddingParams
+    model: Model,
+    hidden: HiddenStates | None,
+    texts: list[str],
+    params: EmbeddingParams,
+    admit: Admit,
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, D), evaluated, in the texts' order.
 
@@ -213,6 +217,7 @@ def embed_steps(
         hidden: reaches its hidden states; None for an encoder.
         texts: any texts.
         params: of the call.
+        admit: returns how many of the first texts of a batch may be processed side by side.
     """
     tokens = yield from tokens_of(
         texts, lambda index, text: text_tokens(model, f"texts[{index}]", text, params)
@@ -231,13 +236,14 @@ def embed_steps(
             return params.vectors(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1))
 
         encoded = [EncodedText(ids) for ids in tokens]
-        return (yield from encoding.rows_of(model.network, encoded, params.batch_tokens, vectors))
+        size = params.batch_tokens
+        return (yield from encoding.rows_of(model.network, encoded, size, vectors, admit))
 
     def finish(pooling: Pooling) -> mx.array:
         return params.vectors(pooling.result())
 
     kind, size = params.poolings[0], params.batch_tokens
-    return (yield from rows_of(hidden, tokens, kind, size, finish, skipped))
+    return (yield from rows_of(hidden, tokens, kind, size, finish, admit, skipped))
 
 
 def _prompt_tokens(model: Model, params: EmbeddingParams) -> int:

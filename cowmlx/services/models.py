@@ -10,6 +10,7 @@ import mlx.core as mx
 
 from cowmlx import interpreter, resources
 from cowmlx.accelerate import rope
+from cowmlx.cache.footprint import bytes_of_texts
 from cowmlx.cache.layers import BITS, why_not_quantized
 from cowmlx.cache.shared import SharedPrefixes
 from cowmlx.cache.trimming import can_trim_all
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.call import Call
-    from cowmlx.models.embedding import HiddenStates
+    from cowmlx.models.embedding import Admit, HiddenStates
     from cowmlx.models.model import Model
     from cowmlx.models.split_models import Loaded
     from cowmlx.services.runtime import Runtime
@@ -118,7 +119,7 @@ class Models:
             path,
             lazy=params["lazy"],
             on_files=self._on_files,
-            on_size=self._on_size,
+            on_size=self._sleep.make_room,
             **options,
         )
         streams, handles = self._runtime.streams, self._runtime.handles
@@ -149,21 +150,13 @@ class Models:
         if self._runtime.memory_is_limited:
             self._runtime.require_room(size, "the model")
 
-    def _on_size(self, size: int, peak: int) -> Generator[object, None, None]:
-        """Make room for a model's weights, and for what reading them takes at its peak."""
-        yield from self._sleep.make_room(size)
-        self.require_room(peak, "the model")
-
     def require_room(self, size: int, what: str) -> None:
         """Make sure that weights may take so many bytes.
 
         Raises:
             OutOfMemory: they may not.
         """
-        if self._runtime.memory_is_limited:  # mlx's own limit does not bound weights
-            self._runtime.require_room(size, what)
-        else:
-            self._runtime.admission.require(size, what)
+        self._sleep.require_room(size, what)
 
     def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
         """Return what loads a model on several machines; None if it is on this one alone."""
@@ -315,7 +308,7 @@ class Models:
             params = EmbeddingParams(fields, model)
 
             def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
-                return embed_steps(model, hidden, texts, params)
+                return embed_steps(model, hidden, texts, params, self._admit(model))
 
             self._make_rows(call, model, len(texts), params.width, steps)
 
@@ -336,7 +329,7 @@ class Models:
             params = RankParams(fields, model, query)
 
             def steps(hidden: HiddenStates | None) -> Generator[None, None, mx.array]:
-                return rank_steps(model, hidden, documents, params)
+                return rank_steps(model, hidden, documents, params, self._admit(model))
 
             labels = len(model.labels) if model.labels is not None else 1
             self._make_rows(call, model, len(documents), lambda _: labels, steps)
@@ -364,11 +357,22 @@ class Models:
             except BaseException:
                 streams.give_back(stream)
                 raise
-            steps = classify_steps(model, hidden, text, params)
+            steps = classify_steps(model, hidden, text, params, self._admit(model))
             unit = SteppedCall(call, steps, stream, model, lambda: streams.give_back(stream))
             self._runtime.scheduler.add(unit)
 
         self._with_weights(call, model, start)
+
+    def _admit(self, model: Model) -> Admit:
+        """Return what makes sure that there is memory for texts that a model processes."""
+
+        def admit(lengths: list[int]) -> int:
+            def size_of(count: int) -> int:
+                return bytes_of_texts(model, lengths[:count])
+
+            return self._runtime.admission.at_once(len(lengths), size_of, "a batch of texts")
+
+        return admit
 
     def _with_weights(self, call: Call, model: Model, start: Callable[[], None]) -> None:
         """Start a call's work at once, or after a sleeping model is read in turns."""

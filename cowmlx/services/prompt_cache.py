@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from contextlib import suppress
 from math import inf
@@ -48,13 +47,20 @@ class PromptCache:
         folder: of the files.
         capacity: bytes that they may take.
         scheduler: gives the writing its turns.
+        require_room: raises if there is no memory for some bytes, which are read for a purpose.
 
     Raises:
         InvalidArgument: a value is not accepted.
         InputOutput: the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: str, capacity: int, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        folder: str,
+        capacity: int,
+        scheduler: Scheduler,
+        require_room: Callable[[int, str], None],
+    ) -> None:
         if not folder:
             raise InvalidArgument(
                 "prompt_cache_dir is empty; it must name a folder, or be NULL for none",
@@ -67,6 +73,7 @@ class PromptCache:
         self.written = self.found = 0
         self.problem: str | None = None
         self._scheduler = scheduler
+        self._require_room = require_room
         self._writing = Writing(self)
 
     def info(self) -> dict[str, Any]:
@@ -161,8 +168,9 @@ class PromptCache:
         model = context.model
         reader = Reader(file.path, private=True)
         try:
-            template = context.sequence.template
-            return (yield from saving.read(reader, key, template, model.vocabulary_size, file.size))
+            template, require = context.sequence.template, self._require_room
+            size = model.vocabulary_size
+            return (yield from saving.read(reader, key, template, size, file.size, require))
         finally:
             reader.close()
 
@@ -269,11 +277,3 @@ def _name_of(key: dict[str, str]) -> str:
     """Return the part of a file's name that says which weights and cache it fits."""
     text = "\n".join(f"{name} {value}" for name, value in sorted(key.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def opened(params: dict[str, Any], scheduler: Scheduler) -> PromptCache | None:
-    """Return the prompt cache that the fields of ``cow_mlx_runtime_params`` ask for."""
-    folder = params["prompt_cache_dir"]
-    if folder is None:
-        return None
-    return PromptCache(os.fspath(folder), params["prompt_cache_bytes"], scheduler)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import Any
 
-    from cowmlx.models.embedding import HiddenStates, Pooling
+    from cowmlx.models.embedding import Admit, HiddenStates, Pooling
     from cowmlx.models.model import Model
     from cowmlx.models.ranking import RankPrompt
     from cowmlx.networks.encoders.layers import Texts
@@ -78,9 +78,20 @@ class RankParams:
 
 
 def rank_steps(
-    model: Model, hidden: HiddenStates | None, documents: list[str], params: RankParams
+    model: Model,
+    hidden: HiddenStates | None,
+    documents: list[str],
+    params: RankParams,
+    admit: Admit,
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return float32 (N, labels), evaluated, in their order.
+
+    Args:
+        model: reads the documents.
+        hidden: reaches its hidden states; None for an encoder.
+        documents: any texts.
+        params: of the call.
+        admit: returns how many of the first texts of a batch may be processed side by side.
 
     Raises:
         InvalidArgument, ContextFull: of a document.
@@ -91,7 +102,7 @@ def rank_steps(
     )
 
     if hidden is None:
-        return (yield from _scores_of_pairs(model, tokens, params))
+        return (yield from _scores_of_pairs(model, tokens, params, admit))
 
     def finish(pooling: Pooling) -> mx.array:
         last = pooling.result()
@@ -103,11 +114,11 @@ def rank_steps(
         return ranking.probabilities(scores) if params.normalize else scores
 
     last = constants.POOLING_LAST
-    return (yield from rows_of(hidden, tokens, last, params.batch_tokens, finish))
+    return (yield from rows_of(hidden, tokens, last, params.batch_tokens, finish, admit))
 
 
 def _scores_of_pairs(
-    model: Model, tokens: Sequence[Sequence[int]], params: RankParams
+    model: Model, tokens: Sequence[Sequence[int]], params: RankParams, admit: Admit
 ) -> Generator[None, None, mx.array]:
     """Yield between pieces of work; return the scores of an encoder's head, evaluated.
 
@@ -131,7 +142,7 @@ def _scores_of_pairs(
         scores: mx.array = network.head(states, lengths)
         return ranking.probabilities(scores) if params.normalize else scores
 
-    return (yield from encoding.rows_of(network, texts, params.batch_tokens, finish))
+    return (yield from encoding.rows_of(network, texts, params.batch_tokens, finish, admit))
 
 
 def _answer(model: Model, name: str, text: str) -> int:

@@ -78,8 +78,13 @@ class Runtime:
         self.reclaim: Callable[[], None] = lambda: None  # gives back what is kept for later calls
         # Gives back the cache of an idle context, but not of this one; false if there is none.
         self.put_to_sleep: Callable[[Context | None], bool] = lambda context: False
+        # Returns the most bytes that it can give back.
+        self.idle_bytes: Callable[[Context | None], int] = lambda context: 0
         self.admission = Admission(
-            self, lambda: self.reclaim(), lambda context: self.put_to_sleep(context)
+            self,
+            lambda: self.reclaim(),
+            lambda context: self.put_to_sleep(context),
+            lambda context: self.idle_bytes(context),
         )
         self.lanes.has_room = self.admission.has_room
         self.device_is_lost = False  # so its streams are not used again
@@ -124,7 +129,7 @@ class Runtime:
         from cowmlx.services.prompt_cache import PromptCache  # late: few hosts need it
 
         folder, capacity = params["prompt_cache_dir"], params["prompt_cache_bytes"]
-        return PromptCache(folder, capacity, self.scheduler)
+        return PromptCache(folder, capacity, self.scheduler, self.require_room)
 
     @property
     def own_python(self) -> bool:
@@ -143,7 +148,8 @@ class Runtime:
     def require_room(self, size: int, what: str) -> None:
         """Make sure that memory may be taken within the runtime's limit, and that it is there.
 
-        What is kept for later calls is given back before a refusal.
+        What is kept for later calls is given back before a refusal; caches of idle contexts only
+        where that is enough.
 
         Raises:
             OutOfMemory: it may not, or is not there.
@@ -153,7 +159,8 @@ class Runtime:
         if size > limit - self.arrays.memory_in_use():
             self.reclaim()
         while size > limit - (used := self.arrays.memory_in_use()):
-            if not self.put_to_sleep(None):
+            hopeless = size > limit - used + self.idle_bytes(None)
+            if hopeless or not self.put_to_sleep(None):
                 raise OutOfMemory(
                     f"{what} needs {size} bytes of memory, and there are fewer; {used} of at most "
                     f"{limit}, runtime_params.memory_limit, are in use",

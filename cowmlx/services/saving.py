@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from cowmlx import json_text
 from cowmlx.cache import disk
+from cowmlx.cache.footprint import footprint_of
 from cowmlx.cache.layer_state import Mismatch, leaves
 from cowmlx.cache.sequence import Sequence, Snapshot
 from cowmlx.errors import BadFormat, BadState, ContextFull, Unsupported
@@ -28,18 +29,24 @@ if TYPE_CHECKING:
     from cowmlx.models.model import Model
 
     Parts = tuple[dict[str, str], dict[str, mx.array]]
+    Require = Callable[[int, str], None]  # raises if there is no memory for so many bytes
 
 _TOKENS = "tokens"
 _LAYERS = "layers."
 
 
-def save(context: Context, path: str) -> Generator[None, None, None]:
+def save(context: Context, path: str, require_room: Require) -> Generator[None, None, None]:
     """Return the steps that write what a context holds now.
+
+    Args:
+        context: to save.
+        path: of the file.
+        require_room: raises if there is no memory for some bytes.
 
     Raises:
         BadState: the layers hold a token that the host has not taken, and cannot drop it.
     """
-    return _write(_held(context), context, path)
+    return _write(_held(context, require_room), context, path)
 
 
 def _write(
@@ -49,9 +56,7 @@ def _write(
     yield from disk.write(path, metadata, arrays)
 
 
-def save_array(
-    context: Context, require_room: Callable[[int, str], None]
-) -> Generator[None, None, mx.array]:
+def save_array(context: Context, require_room: Require) -> Generator[None, None, mx.array]:
     """Return the steps that return what a context holds now, as bytes of a file.
 
     Args:
@@ -61,18 +66,18 @@ def save_array(
     Raises:
         BadState: the layers hold a token that the host has not taken, and cannot drop it.
     """
-    return _gather(_held(context), require_room)
+    return _gather(_held(context, require_room), require_room)
 
 
 def _gather(
-    parts: Generator[None, None, Parts], require_room: Callable[[int, str], None]
+    parts: Generator[None, None, Parts], require_room: Require
 ) -> Generator[None, None, mx.array]:
     metadata, arrays = yield from parts
     require_room(sum(array.nbytes for array in arrays.values()), "the saved context")
     return (yield from disk.to_memory(metadata, arrays))
 
 
-def _held(context: Context) -> Generator[None, None, Parts]:
+def _held(context: Context, require_room: Require) -> Generator[None, None, Parts]:
     """Return the steps that return the metadata and arrays of what a context holds now.
 
     Raises:
@@ -92,14 +97,22 @@ def _held(context: Context) -> Generator[None, None, Parts]:
                 "the state of the context's images was dropped, as the model slept or memory was "
                 "short; begin with its tokens first"
             )
-        return _filled(context)
+        return _filled(context, require_room)
     return _parts(context, context.snapshot())
 
 
-def _filled(context: Context) -> Generator[None, None, Parts]:
-    """Process the tokens again, whose state was dropped as the model fell asleep."""
+def _filled(context: Context, require_room: Require) -> Generator[None, None, Parts]:
+    """Process the tokens again, whose state was dropped as the model fell asleep.
+
+    Raises:
+        OutOfMemory: there is too little memory; nothing has changed.
+    """
     model, tokens = context.model, context.tokens()
     yield from model.read_steps()
+    footprint = footprint_of(model, context.params.kv)
+    if footprint is not None:
+        largest = min(len(tokens), pace_of(model).largest)
+        require_room(footprint.needed(len(tokens), largest), "the tokens of the context")
     sequence = Sequence(model.network, context.sequence.make_layers)
     while len(sequence.tokens) < len(tokens):
         held = len(sequence.tokens)
@@ -163,12 +176,15 @@ def parts_of(
     return metadata, tensors
 
 
-def load(context: Context, opened: Callable[[], Reader]) -> Generator[None, None, list[int] | None]:
+def load(
+    context: Context, opened: Callable[[], Reader], require_room: Require
+) -> Generator[None, None, list[int] | None]:
     """Make a context hold what a file says; its last step alone changes it.
 
     Args:
         context: to load.
         opened: opens the file.
+        require_room: raises if there is no memory for some bytes.
 
     Returns:
         the tokens, if they have to be processed for that.
@@ -177,6 +193,7 @@ def load(context: Context, opened: Callable[[], Reader]) -> Generator[None, None
         NotFound, InputOutput: the file is missing or unreadable.
         BadFormat: it is damaged, or was saved with something else.
         ContextFull: it holds too many tokens.
+        OutOfMemory: there is too little memory for it.
     """
     model = context.model
     on_ranks = model.split is not None
@@ -185,7 +202,8 @@ def load(context: Context, opened: Callable[[], Reader]) -> Generator[None, None
         key = yield from key_of(model, context.params.kv)
         most = context.params.max_tokens
         template = None if on_ranks else context.sequence.template
-        snapshot = yield from read(reader, key, template, model.vocabulary_size, most, model)
+        size = model.vocabulary_size
+        snapshot = yield from read(reader, key, template, size, most, require_room, model)
     finally:
         reader.close()
     if snapshot.tokens and on_ranks:
@@ -200,6 +218,7 @@ def read(
     template_of: Callable[[], Template] | None,
     vocabulary_size: int,
     most: int,
+    require_room: Require,
     model: Model | None = None,
 ) -> Generator[None, None, Snapshot]:
     """Read a file's snapshot.
@@ -210,12 +229,14 @@ def read(
         template_of: returns the template of the layers; None: it has none.
         vocabulary_size: of the model.
         most: tokens that are accepted.
+        require_room: raises if there is no memory for some bytes.
         model: whose images the file may name; None: it may name none.
 
     Raises:
         InputOutput: the file is unreadable.
         BadFormat: it is damaged, or was saved with something else.
         ContextFull: it holds too many tokens.
+        OutOfMemory: there is too little memory for it.
     """
     _check_key(reader, key)
     described = _described(reader)
@@ -226,6 +247,7 @@ def read(
     except Mismatch as mismatch:
         raise reader.bad(str(mismatch)) from None
     yield
+    require_room(reader.nbytes, "the saved context")
     arrays = yield from reader.read()
     tokens: list[int] = arrays.pop(_TOKENS).tolist()  # type: ignore[assignment]
     plain, saved = tokens, reader.metadata.get("images")

@@ -98,14 +98,37 @@ class Sleep:
             self._runtime.prompt_cache.forget(model)
         rope.forget()
 
-    def make_room(self, size: int, reader: Model | None = None) -> Generator[object, None, None]:
-        """Put the models to sleep that were not used for longest, for weights that are to be read.
-
-        Models that are in use stay awake, so the bound may be passed. Yields between the steps.
+    def make_room(
+        self, size: int, peak: int, reader: Model | None = None
+    ) -> Generator[object, None, None]:
+        """Make room for weights that are to be read. Yields between the steps.
 
         Args:
             size: bytes of the weights.
+            peak: bytes that reading them takes at its peak.
             reader: the model that they are of, if there is one yet.
+
+        Raises:
+            OutOfMemory: there is too little memory.
+        """
+        yield from self._keep_bound(size, reader)
+        self.require_room(peak, "the model")
+
+    def require_room(self, size: int, what: str) -> None:
+        """Make sure that weights may take so many bytes.
+
+        Raises:
+            OutOfMemory: they may not.
+        """
+        if self._runtime.memory_is_limited:  # mlx's own limit does not bound weights
+            self._runtime.require_room(size, what)
+        else:
+            self._runtime.admission.require(size, what)
+
+    def _keep_bound(self, size: int, reader: Model | None) -> Generator[object, None, None]:
+        """Put the models to sleep that were not used for longest, for weights of so many bytes.
+
+        Models that are in use stay awake, so the bound may be passed.
         """
         limit = self._runtime.model_memory
         if not limit:

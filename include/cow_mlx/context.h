@@ -149,6 +149,8 @@ COW_MLX_API cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint
  * @retval COW_MLX_EUNSUPPORTED  the context holds rows of embeddings
  * @retval COW_MLX_ENOENT     the folder does not exist
  * @retval COW_MLX_EIO        the file cannot be written
+ * @retval COW_MLX_ENOMEM     also: there is too little memory to process the tokens again, whose
+ *                            state was dropped
  * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
  * @retval COW_MLX_ECANCELED  cancelled; nothing was written
  */
@@ -163,6 +165,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
  * @retval COW_MLX_EFORMAT    damaged, of another version, or saved with another model, tokenizer,
  *                            adapter, or kv_bits
  * @retval COW_MLX_ECONTEXT   it has more tokens than this context may hold
+ * @retval COW_MLX_ENOMEM     also: there is too little memory for it
  * @retval COW_MLX_ESTATE     another call is running on the context
  * @retval COW_MLX_ECANCELED  cancelled
  */

@@ -70,6 +70,7 @@ COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* COW_MLX_NULLABL
  * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length or the folder's
  *                               max_seq_length, and max_tokens is 0
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states
+ * @retval COW_MLX_ENOMEM        also: there is too little memory even for one text at a time
  * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */

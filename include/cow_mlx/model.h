@@ -180,7 +180,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* o
  * The next call that needs the weights reads them again from the folder, in steps as a load, so
  * that other models generate meanwhile. The next begin on a context processes its tokens again,
  * and so does cow_mlx_context_save(). The results are those that there were without the sleep. If
- * the folder has other weights by then, these calls are COW_MLX_EIO: load the model again.
+ * there is too little memory for the weights, these calls are COW_MLX_ENOMEM. If the folder has
+ * other weights by then, they are COW_MLX_EIO: load the model again.
  *
  * A model that sleeps already, and one whose weights a lazy load has left on disk, only loses the
  * caches. runtime_params.model_memory does this by itself.

@@ -62,6 +62,7 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE 
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states; no prompt
  *                               is given, and none is known for this tokenizer; the model runs on
  *                               several machines
+ * @retval COW_MLX_ENOMEM        also: there is too little memory even for one prompt at a time
  * @retval COW_MLX_EBUFFER       capacity is less than count times *labels, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
@@ -95,6 +96,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  * @retval COW_MLX_EFORMAT       the scores are no finite numbers: the weights hold NaN or infinity,
  *                               or are too large
  * @retval COW_MLX_EUNSUPPORTED  the model has no classification head
+ * @retval COW_MLX_ENOMEM        also: there is too little memory for the text
  * @retval COW_MLX_EBUFFER       capacity is too small; *needed is the size needed. Another call
  *                               computes again
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile

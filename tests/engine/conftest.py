@@ -17,6 +17,9 @@ from support.paths import CALF
 from support.signatures import PARSE_SPECIAL
 from tasks import TASKS
 
+from cowmlx import memory
+from cowmlx.services import admission
+
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory) -> Path:
@@ -78,6 +81,19 @@ def oracle(lib: Library, tiny) -> Callable[..., Oracle]:
         return oracles.setdefault((family, kv_bits), made)
 
     return oracle
+
+
+@pytest.fixture
+def device(monkeypatch) -> Callable[[int], None]:
+    """A device with so many bytes left; all work is looked at."""
+
+    def device(available: int) -> None:
+        left = memory.limit(available, "the fake device")
+        monkeypatch.setattr(memory, "rooms", lambda device: iter([left]))
+        monkeypatch.setattr(admission, "RESERVE", 0)
+        monkeypatch.setattr(admission, "FRESH", 0)
+
+    return device
 
 
 @pytest.fixture

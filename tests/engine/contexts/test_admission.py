@@ -34,18 +34,6 @@ def always_read(monkeypatch):
     monkeypatch.setattr(admission, "FRESH", 0)
 
 
-@pytest.fixture
-def device(monkeypatch):
-    """A device with so many bytes left; every generation is looked at."""
-
-    def device(available):
-        left = memory.limit(available, "the fake device")
-        monkeypatch.setattr(memory, "rooms", lambda device: iter([left]))
-        monkeypatch.setattr(admission, "RESERVE", 0)
-
-    return device
-
-
 def estimate(lib, context, tokens, **params):
     lib.begin(context, tokens, **params)
     return lib.info(context)["estimate"]
@@ -145,7 +133,12 @@ def test_memory_that_was_free_is_not_read_again(monkeypatch):
     runtime = SimpleNamespace(
         memory_is_limited=False, limits=lambda: [], streams=SimpleNamespace(device="a device")
     )
-    host = admission.Admission(runtime, reclaim=lambda: None, put_to_sleep=lambda context: False)
+    host = admission.Admission(
+        runtime,
+        reclaim=lambda: None,
+        put_to_sleep=lambda context: False,
+        idle_bytes=lambda context: 0,
+    )
 
     def reads(*sizes):
         before = len(read)
@@ -217,6 +210,7 @@ def test_memory_that_others_would_lose_refuses_nothing(lib, tiny, open_context, 
 def tight(monkeypatch):
     """A device that has room once so many idle contexts of the test have given their caches back.
 
+    The caches must be larger than what does not fit, or nothing sleeps.
     Contexts that other tests left open never sleep.
     """
     opened: WeakSet[Context] = WeakSet()
@@ -254,7 +248,7 @@ def test_idle_contexts_give_their_caches_back_before_a_refusal(lib, tiny, open_c
     """The least recently used ones first; what they held is processed again."""
     contexts = [open_context(tiny(MODEL)) for _ in range(3)]
     for seed, context in enumerate(contexts):
-        lib.generate(context, prompt(100, seed), max_tokens=4)
+        lib.generate(context, prompt(400, seed), max_tokens=4)
     held = [lib.tokens(context) for context in contexts]
     expected = lib.generate(open_context(tiny(MODEL)), [*held[0], 20], max_tokens=8).text
     tight(2)
@@ -271,7 +265,7 @@ def test_idle_contexts_give_their_caches_back_before_a_refusal(lib, tiny, open_c
 
 def test_a_sleeping_context_does_what_others_do(lib, tiny, open_context, tight, tmp_path):
     context = open_context(tiny(MODEL))
-    lib.generate(context, prompt(60), max_tokens=4)
+    lib.generate(context, prompt(400), max_tokens=4)
     held, logits = lib.tokens(context), lib.logits(context)
     expected = lib.generate(open_context(tiny(MODEL)), [*held, 20], max_tokens=8).text
     tight(1)

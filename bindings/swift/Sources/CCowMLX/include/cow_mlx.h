@@ -607,7 +607,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* o
  * The next call that needs the weights reads them again from the folder, in steps as a load, so
  * that other models generate meanwhile. The next begin on a context processes its tokens again,
  * and so does cow_mlx_context_save(). The results are those that there were without the sleep. If
- * the folder has other weights by then, these calls are COW_MLX_EIO: load the model again.
+ * there is too little memory for the weights, these calls are COW_MLX_ENOMEM. If the folder has
+ * other weights by then, they are COW_MLX_EIO: load the model again.
  *
  * A model that sleeps already, and one whose weights a lazy load has left on disk, only loses the
  * caches. runtime_params.model_memory does this by itself.
@@ -979,6 +980,8 @@ COW_MLX_API cow_mlx_status cow_mlx_checkpoint_free(cow_mlx_checkpoint checkpoint
  * @retval COW_MLX_EUNSUPPORTED  the context holds rows of embeddings
  * @retval COW_MLX_ENOENT     the folder does not exist
  * @retval COW_MLX_EIO        the file cannot be written
+ * @retval COW_MLX_ENOMEM     also: there is too little memory to process the tokens again, whose
+ *                            state was dropped
  * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
  * @retval COW_MLX_ECANCELED  cancelled; nothing was written
  */
@@ -993,6 +996,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save(cow_mlx_context context, const c
  * @retval COW_MLX_EFORMAT    damaged, of another version, or saved with another model, tokenizer,
  *                            adapter, or kv_bits
  * @retval COW_MLX_ECONTEXT   it has more tokens than this context may hold
+ * @retval COW_MLX_ENOMEM     also: there is too little memory for it
  * @retval COW_MLX_ESTATE     another call is running on the context
  * @retval COW_MLX_ECANCELED  cancelled
  */
@@ -1658,6 +1662,7 @@ COW_MLX_API void cow_mlx_embed_params_init(cow_mlx_embed_params* COW_MLX_NULLABL
  * @retval COW_MLX_ECONTEXT      a text is longer than the model's context length or the folder's
  *                               max_seq_length, and max_tokens is 0
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states
+ * @retval COW_MLX_ENOMEM        also: there is too little memory even for one text at a time
  * @retval COW_MLX_EBUFFER       capacity is less than count times *dims, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
@@ -1719,6 +1724,7 @@ COW_MLX_API void cow_mlx_rank_params_init(cow_mlx_rank_params* COW_MLX_NULLABLE 
  * @retval COW_MLX_EUNSUPPORTED  this architecture gives no access to its hidden states; no prompt
  *                               is given, and none is known for this tokenizer; the model runs on
  *                               several machines
+ * @retval COW_MLX_ENOMEM        also: there is too little memory even for one prompt at a time
  * @retval COW_MLX_EBUFFER       capacity is less than count times *labels, which is written
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
@@ -1752,6 +1758,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_rank(cow_mlx_model model, const char* q
  * @retval COW_MLX_EFORMAT       the scores are no finite numbers: the weights hold NaN or infinity,
  *                               or are too large
  * @retval COW_MLX_EUNSUPPORTED  the model has no classification head
+ * @retval COW_MLX_ENOMEM        also: there is too little memory for the text
  * @retval COW_MLX_EBUFFER       capacity is too small; *needed is the size needed. Another call
  *                               computes again
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
