@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _FLOAT = 4  # bytes of an activation, at most
 # Numbers per token that a chunk holds at once, as multiples of the network's widths.
 _OF_WIDTH, _OF_MLP, _OF_EXPERT = 6, 4, 8
-_OF_SCORES = 2  # per head, token and held token, of an attention that holds those of all heads
+# Per head, token and held token, of an attention that holds the scores of all heads; and of one
+# with relative positions (arXiv 2006.03654).
+_OF_SCORES, _OF_RELATIVE_SCORES = 2, 6
 # Widths of heads for which mlx's kernels for GPUs hold none, in chunks of more than 8 tokens.
 _HEADS_WITHOUT_SCORES = (64, 72, 80, 96, 128)
 _OF_LOGITS = 4  # per number of the vocabulary: logits, log-probabilities and what sampling sorts
@@ -211,13 +213,16 @@ def bytes_of_texts(model: Model, lengths: Sequence[int]) -> int:
 
 
 def _bytes_in_encoder(model: Model, lengths: Sequence[int]) -> int:
-    widths, form = widths_of(model), model.form
+    widths, form, config = widths_of(model), model.form, model.config
     numbers = sum(lengths) * (_OF_WIDTH * widths.width + _OF_MLP * widths.mlp)
     head = widths.width // max(1, widths.heads)
-    if form.why_not and (form.on_cpu or head not in _HEADS_WITHOUT_SCORES):
-        groups = (count * length * length for length, count in Counter(lengths).items())
-        numbers += _OF_SCORES * widths.heads * max(groups)
-    return _FLOAT * numbers
+    pairs = int("local_attention" in config)  # a mask
+    if config.get("relative_attention"):
+        pairs = _OF_RELATIVE_SCORES * widths.heads
+    elif form.why_not and (form.on_cpu or head not in _HEADS_WITHOUT_SCORES):
+        pairs += _OF_SCORES * widths.heads
+    groups = (count * length * length for length, count in Counter(lengths).items())
+    return _FLOAT * (numbers + pairs * max(groups))
 
 
 def _traced(model: Model, kv: KVQuantization | None) -> Footprint | None:

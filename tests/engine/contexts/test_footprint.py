@@ -1,13 +1,19 @@
-"""Which attentions hold the scores of all heads at once, by their caches and the device."""
+"""Estimates of activations: which attentions hold the scores of all heads, and of encoders."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
+import mlx.core as mx
 import pytest
+from support import tiny_encoders
+from support.loaded import drain, load
 
 from cowmlx.accelerate.device import Form
-from cowmlx.cache.footprint import Footprint, LayerGrowth
+from cowmlx.cache.footprint import Footprint, LayerGrowth, bytes_of_texts
+from cowmlx.generated.constants import POOLING_MEAN
+from cowmlx.models import encoding
+from cowmlx.models.encoding import EncodedText
 from cowmlx.remembered import Remembered
 
 HEADS, CHUNK, TOKENS = 16, 512, 2048
@@ -61,3 +67,24 @@ def test_latent_attention_holds_scores_keys_and_values(form):
     expanded = 4 * HEADS * (128 + 96) * TOKENS
     assert held(form, growth(512, 64), is_fused=True, **LATENT) >= 2 * SCORES + expanded
     assert held(CPU, growth(192, 128), **LATENT) == 0  # its caches have keys and values
+
+
+@pytest.mark.parametrize("name", ["deberta-v2", "modernbert"])
+def test_texts_of_encoders_are_near_their_peak(tmp_path, name):
+    config = {"max_position_embeddings": 512}
+    model = load(tiny_encoders.make(tmp_path, name, config=config))
+    texts = [EncodedText([5 + index % 20 for index in range(400)])]
+
+    def embed():
+        return drain(encoding.rows_of(model.network, texts, 4096, pooled, len))
+
+    def pooled(states, lengths):
+        return encoding.pooled(states, lengths, POOLING_MEAN)
+
+    embed()
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    embed()
+    peak = mx.get_peak_memory() - before
+    assert peak < 1.2 * bytes_of_texts(model, [400]) < 2.4 * peak
