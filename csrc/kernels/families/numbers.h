@@ -44,15 +44,17 @@ struct Packing {
 
 /* What a format's quantized integers stand for, in float32, before the scale. BIASED formats have a
  * bias for each group, which counts from integer MIDDLE on: integers of both signs add up to less,
- * and what the bias takes off again is less. */
+ * and what the bias takes off again is less. What stands for 1 is 1 / UNIT. */
 template <int BITS>
 struct AffineCode : Packing<BITS> {
   static constexpr bool BIASED = true;
   static constexpr int MIDDLE = 1 << (BITS - 1);
+  static constexpr bool ABOVE = NUMBERS_BY_SHIFTS && Packing<BITS>::EVEN;
+  static constexpr float UNIT = ABOVE ? 1.0f / (1u << (32 - BITS)) : 1;
 
   template <int J>
   static COWMLX_MEMBER F value(const I* words, F table) {
-    if constexpr (NUMBERS_BY_SHIFTS && Packing<BITS>::EVEN)
+    if constexpr (ABOVE)
       return less_middle<J>(words[0] ^ set_word(MIDDLE * (0xffffffff / ((1u << BITS) - 1))));
     else if constexpr (BITS == 4)
       return lookup(table, shift_right<4 * J>(words[0]));
@@ -61,12 +63,13 @@ struct AffineCode : Packing<BITS> {
              set(0x1p23f + MIDDLE);
   }
 
-  /* Number J less MIDDLE: with their first bits turned over, numbers have a sign. */
+  /* Number J less MIDDLE: with their first bits turned over, numbers have a sign. They stay in the
+   * word's first bits: Zen 3 has two units for shifts, and four for masks. */
   template <int J>
   static COWMLX_MEMBER F less_middle(I turned) {
-    constexpr int ABOVE = 32 - BITS * (J + 1);
-    if constexpr (ABOVE > 0) turned = shift_left<ABOVE>(turned);
-    return convert(shift_right_signed<32 - BITS>(turned));
+    constexpr int BEFORE = 32 - BITS * (J + 1);
+    if constexpr (BEFORE > 0) turned = shift_left<BEFORE>(turned);
+    return convert(turned & set_word(~0u << (32 - BITS)));
   }
 
   static COWMLX_MEMBER F table() {
@@ -82,6 +85,7 @@ constexpr int E2M1_OFFSET = 12; /* makes them numbers without sign */
 
 struct Float4Code : Packing<4> {
   static constexpr bool BIASED = false, HAS_INT8 = true;
+  static constexpr float UNIT = 1;
 
   static COWMLX_MEMBER float scalar(uint32_t code) { return 0.5f * TWICE_E2M1[code]; }
 
@@ -99,6 +103,7 @@ struct Float4Code : Packing<4> {
 
 struct Float8Code : Packing<8> {
   static constexpr bool BIASED = false, HAS_INT8 = false;
+  static constexpr float UNIT = 1;
 
   static COWMLX_MEMBER float scalar(uint32_t code) { return from_e4m3(static_cast<uint8_t>(code)); }
 

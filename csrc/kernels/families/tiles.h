@@ -191,7 +191,10 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
         for (int b = 0; b < B; b++) value[b] = Code::template value<J>(word[b], table);
         for (int m = 0; m < M; m++) {
           const F number = set(*at<M>(x, run, k + J, m));
-          for (int b = 0; b < B; b++) part[m][b] = fma(value[b], number, part[m][b]);
+          for (int b = 0; b < B; b++) {
+            part[m][b] = fma(value[b], number, part[m][b]);
+            if constexpr (M > 1) part[m][b] = in_turn(part[m][b]);
+          }
         }
       });
     }
@@ -199,7 +202,8 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
     F scale[B], bias[B];
     load_group<B, Code::BIASED>(matrix, block, g, groups, scale, bias);
     for (int b = 0; b < B; b++) {
-      for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], scale[b], total[m][b]);
+      const F unit = Code::UNIT == 1 ? scale[b] : scale[b] * set(Code::UNIT);
+      for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], unit, total[m][b]);
       if constexpr (Code::BIASED) {
         bias[b] = fma(scale[b], set(Code::MIDDLE), bias[b]);
         for (int m = 0; m < M; m++)

@@ -224,6 +224,15 @@ COWMLX_INLINE I shift_right_signed(I a) {
   return {_mm256_srai_epi32(a.low, N), _mm256_srai_epi32(a.high, N)};
 }
 constexpr bool NUMBERS_BY_SHIFTS = true;
+/* GCC would take each step of many sums at the same time, and lacks registers for that. */
+COWMLX_INLINE __m256i in_turn(__m256i sum) {
+  asm volatile("" : "+x"(sum));
+  return sum;
+}
+COWMLX_INLINE F in_turn(F sum) {
+  asm volatile("" : "+x"(sum.low), "+x"(sum.high));
+  return sum;
+}
 COWMLX_INLINE F convert(I a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
 COWMLX_INLINE I round(F a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
 COWMLX_INLINE F as_floats(I a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
@@ -258,12 +267,6 @@ constexpr float WIDE_MIDDLE = 0;
 COWMLX_INLINE I dot4_wide(I sum, I a, I b) { return dot4(sum, a, b); }
 #else
 constexpr bool DOT4_IS_ONE = false;
-/* A sum is done before the next begins: GCC would take each step of many sums at the same time, and
- * lacks registers for that. */
-COWMLX_INLINE __m256i in_turn(__m256i sum) {
-  asm volatile("" : "+x"(sum));
-  return sum;
-}
 /* Pairs of bytes up to 127 times bytes with sign fit 16 bits: 2 * 127 * 128 < 2^15. */
 COWMLX_INLINE __m256i dot4_half(__m256i sum, __m256i a, __m256i b) {
   const __m256i pairs = _mm256_maddubs_epi16(a, b);

@@ -207,6 +207,7 @@ COWMLX_INLINE I shift_right_signed(I a) {
   return a;
 }
 constexpr bool NUMBERS_BY_SHIFTS = true;
+COWMLX_INLINE F in_turn(F sum) { return sum; }
 COWMLX_INLINE F convert(I a) {
   F r;
   COWMLX_EACH r.v[i] = vcvtq_f32_s32(vreinterpretq_s32_u32(a.v[i]));
