@@ -256,7 +256,8 @@ def test_a_step_of_a_training_starts_nothing_itself():
     )
     training = Training(cast("Any", objective), Settings('{"name": "sgd", "learning_rate": 0.1}'))
     batch = cast("Any", SimpleNamespace(micro_batches=[[], []]))
-    source = SimpleNamespace(batch=lambda number: None if number else batch)
+    batches = {0: batch}
+    source = SimpleNamespace(batch=batches.get, prepare=lambda number: iter(()))
     for turns in (training.advance(batch), training.evaluate(cast("Any", source))):
         for arrays in turns:
             mx.synchronize()
