@@ -19,6 +19,7 @@ PACKAGES = ("mlx", "mlx-lm", "tokenizers", "transformers")
 # Folders of results, and what is in the names of their processors.
 MAKES = {
     "intel": "intel",
+    "amd-zen3": "zen 3",
     "amd-zen4": "zen 4",
     "amd-zen5": "zen 5",
     "amd": "amd",

@@ -7,17 +7,25 @@
  * for the machine at hand.
  */
 #include "../protocol.h"
-#if defined(__AVX512VNNI__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #endif
 
-enum { MAX_THREADS = 64, TRIES = 10, CHAINS = 16 };
+/* Chains take all registers but those of what is multiplied. */
+#if defined(__AVX512F__)
+enum { BYTES = 64, CHAINS = 16 };
+#elif defined(__AVX2__)
+enum { BYTES = 32, CHAINS = 12 };
+#else
+enum { BYTES = 16, CHAINS = 16 };
+#endif
+enum { MAX_THREADS = 64, TRIES = 10, FLOATS = BYTES / sizeof(float) };
 static const double TRY_SECONDS = 0.1;
 
-typedef uint32_t words __attribute__((vector_size(64)));
-typedef float floats __attribute__((vector_size(64)));
+typedef uint32_t words __attribute__((vector_size(BYTES)));
+typedef float floats __attribute__((vector_size(BYTES)));
 
 typedef struct worker {
   pthread_t thread;
@@ -47,9 +55,9 @@ static double read_all(worker* self) {
 static double multiply_floats(worker* self) {
   /* Chains that differ, or the compiler would keep one. */
   floats sums[CHAINS] = {{0}};
-  for (size_t j = 0; j < CHAINS; j++) sums[j][j] = 1;
+  for (size_t j = 0; j < CHAINS; j++) sums[j] += (float)j;
   floats factor;
-  for (size_t i = 0; i < 16; i++) factor[i] = (float)self->sink;
+  for (size_t i = 0; i < FLOATS; i++) factor[i] = (float)self->sink;
   floats term = factor + 0.5f;
   enum { ROUNDS = 100000 };
   for (size_t round = 0; round < ROUNDS; round++) {
@@ -57,7 +65,7 @@ static double multiply_floats(worker* self) {
   }
   for (size_t j = 1; j < CHAINS; j++) sums[0] += sums[j];
   self->sink = (uint32_t)sums[0][0] & 1;
-  return (double)ROUNDS * CHAINS * 16;
+  return (double)ROUNDS * CHAINS * FLOATS;
 }
 
 static double multiply_bytes(worker* self) {
@@ -72,6 +80,21 @@ static double multiply_bytes(worker* self) {
   for (size_t j = 1; j < CHAINS; j++) sums[0] = _mm512_add_epi32(sums[0], sums[j]);
   self->sink = (uint32_t)_mm512_reduce_add_epi32(sums[0]) & 1;
   return (double)ROUNDS * CHAINS * WIDTH;
+#elif defined(__AVX2__)
+  /* Sums of 16 bits, as of weights of 4 bits. */
+  enum { ROUNDS = 100000 };
+  __m256i sums[CHAINS];
+  for (int j = 0; j < CHAINS; j++) sums[j] = _mm256_set1_epi16((short)j);
+  __m256i factor = _mm256_set1_epi8((char)self->sink);
+  for (size_t round = 0; round < ROUNDS; round++) {
+    for (size_t j = 0; j < CHAINS; j++) {
+      __asm__ volatile("" : "+x"(factor)); /* or the compiler would keep one product */
+      sums[j] = _mm256_add_epi16(sums[j], _mm256_maddubs_epi16(factor, factor));
+    }
+  }
+  for (size_t j = 1; j < CHAINS; j++) sums[0] = _mm256_add_epi16(sums[0], sums[j]);
+  self->sink = (uint32_t)_mm256_extract_epi16(sums[0], 0) & 1;
+  return (double)ROUNDS * CHAINS * BYTES;
 #elif defined(__ARM_FEATURE_DOTPROD)
   enum { ROUNDS = 100000, WIDTH = 16 };
   int32x4_t sums[CHAINS];
