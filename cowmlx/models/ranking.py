@@ -11,7 +11,7 @@ import re
 from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
 from cowmlx.folders.config import MOST_LABELS, mismatch
 from cowmlx.steps import finished
-from cowmlx.text.chat_template import encode_marked, marked, pattern_of
+from cowmlx.text.marks import encode_marked, marked, pattern_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class FilledPrompt:
         return re.sub(_PLACES, lambda place: self._plain(values[place[1]]), text)
 
     def _plain(self, text: str) -> str:
-        plain: str = text if self._pattern is None else marked(text, self._pattern)
-        return plain
+        return text if self._pattern is None else marked(text, self._pattern)
 
     def head(self, document: str) -> Generator[None, None, list[int]]:
         """Return the tokens up to the end of a document."""

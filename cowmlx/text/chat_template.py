@@ -12,7 +12,7 @@ from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.folders import config as config_files
 from cowmlx.steps import finished
 from cowmlx.text import chat_messages, chat_options
-from cowmlx.text.tokenizer import PART
+from cowmlx.text.marks import Guard, encode_marked, split_enclosed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _OPTIONS = frozenset(
 _MAX_DOUBTS = 8
 # The most kinds of parts remembered as read.
 _MAX_READ = 64
+# The assistant's own special tokens are parsed.
+_OWN = Guard()
 
 
 def read_sources(path: str, settings: dict[str, Any]) -> dict[str, str]:
@@ -103,7 +105,7 @@ class ChatTemplate:
         self._thinking = thinking
         self._renderer = renderer
         self._compiled: dict[str, Program | BadFormat] = {}
-        self._patterns: dict[str, re.Pattern[str] | None] = {}
+        self._guards: dict[str, Guard | None] = {}
         self._read: set[tuple[str, chat_messages.Label]] = set()
 
     @property
@@ -181,13 +183,13 @@ class ChatTemplate:
         yield from self._refuse_unread(plain, options)
         if images is not None:
             return (yield from self._with_images(tokenizer, plain, options, images))
-        pattern = None if options.get("parse_special") else self._control(tokenizer, options)
+        guard = None if options.get("parse_special") else self._guard(tokenizer, options)
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
         foreign = [message for message in plain if message["role"] != "assistant"]
-        if pattern is not None and holds([foreign, guarded], pattern):
-            kept = [marked(m, pattern) if m["role"] != "assistant" else m for m in plain]
-            variables = {**options, **marked(guarded, pattern)}
-            return (yield from encode_marked(tokenizer, self._render(kept, variables)))
+        if guard is not None and guard.finds([foreign, guarded]):
+            kept = [(_OWN if m["role"] == "assistant" else guard).mark(m) for m in plain]
+            text = guard.settle(self._render(kept, {**options, **guard.mark(guarded)}))
+            return (yield from encode_marked(tokenizer, text))
         text = self._render(plain, options)
         return (yield from tokenizer.encode_steps(text, add_special=False, parse_special=True))
 
@@ -199,13 +201,13 @@ class ChatTemplate:
         images: Pictures,
     ) -> Generator[None, None, list[int]]:
         """Render messages with images; the texts of their tokens are guarded in all messages."""
-        own = pattern_of(list(images.written.guarded))
-        pattern = own if options.get("parse_special") else self._control(tokenizer, options)
-        assert own is not None and pattern is not None
+        own = Guard(images.written.guarded)
+        guard = own if options.get("parse_special") else self._guard(tokenizer, options)
+        assert guard is not None
         guarded = {key: value for key, value in options.items() if not key.endswith("_token")}
-        kept = [marked(m, own if m["role"] == "assistant" else pattern) for m in messages]
-        text = self._render(kept, {**options, **marked(guarded, pattern)})
-        pieces = _ENCLOSED.split(text)
+        kept = [(own if m["role"] == "assistant" else guard).mark(m) for m in messages]
+        text = guard.settle(self._render(kept, {**options, **guard.mark(guarded)}))
+        pieces = split_enclosed(text)
         pieces[::2] = images.in_text(pieces[::2])
         return (yield from encode_marked(tokenizer, "".join(pieces)))
 
@@ -348,20 +350,20 @@ class ChatTemplate:
             reason="template_refused",
         )
 
-    def _control(self, tokenizer: Tokenizer, options: dict[str, Any]) -> re.Pattern[str] | None:
-        """Match the tokens with which the template structures a chat.
+    def _guard(self, tokenizer: Tokenizer, options: dict[str, Any]) -> Guard | None:
+        """Return what guards the tokens with which the template structures a chat; None for none.
 
         These are the special tokens and those other added tokens that the template writes.
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
-        if source not in self._patterns:
+        if source not in self._guards:
             added = {index: text for index, text in tokenizer.added.items() if text}
             texts = [text for index, text in added.items() if index in tokenizer.special_ids]
             if source:
                 others = {text for text in added.values() if not text.isspace()}
                 texts += self._program(source).written(others.difference(texts))
-            self._patterns[source] = pattern_of(texts)
-        return self._patterns[source]
+            self._guards[source] = Guard(texts) if texts else None
+        return self._guards[source]
 
 
 def _said(kind: str, name: str) -> str:
@@ -370,66 +372,3 @@ def _said(kind: str, name: str) -> str:
         return f" {name!r}"
     shown = kind == chat_messages.PART or kind.startswith(chat_messages.RESULT)
     return f" ({name})" if shown else ""
-
-
-# Around special-token text that is to stay text. Private use characters: no tokenizer has them
-# in a special token, and they are taken out of messages, as is what marks a continuation.
-_OPEN, _CLOSE = "\U000f0000", "\U000f0001"
-_MARKS = re.compile("[\U000f0000-\U000f0003]")
-_ENCLOSED = re.compile(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})")
-_COST = 32  # characters that could be encoded while a piece is begun
-
-
-def pattern_of(texts: list[str]) -> re.Pattern[str] | None:
-    """Return what matches any of these texts, the longest first; None for none."""
-    ordered = sorted(texts, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
-
-
-def holds(value: Any, pattern: re.Pattern[str]) -> bool:
-    """Tell whether any string in a value has special-token text, marks left aside."""
-    if isinstance(value, str):
-        return pattern.search(_MARKS.sub("", value)) is not None
-    if isinstance(value, dict):
-        return any(holds(item, pattern) for item in value.values())
-    return isinstance(value, list) and any(holds(item, pattern) for item in value)
-
-
-def marked(value: Any, pattern: re.Pattern[str]) -> Any:
-    """Enclose the special-token text in strings by marks."""
-    if isinstance(value, str):
-        return pattern.sub(_enclosed, _MARKS.sub("", value))
-    if isinstance(value, dict):
-        return {key: marked(item, pattern) for key, item in value.items()}
-    if isinstance(value, list):
-        return [marked(item, pattern) for item in value]
-    return value
-
-
-def _enclosed(match: re.Match[str]) -> str:
-    return f"{_OPEN}{match.group()}{_CLOSE}"
-
-
-def encode_marked(
-    tokenizer: Tokenizer, text: str, *, inner: bool = False
-) -> Generator[None, None, list[int]]:
-    """Encode a prompt, or an inner part of one, what the marks enclose as plain text."""
-    tokens: list[int] = []
-    done = 0
-    for index, piece in enumerate(_ENCLOSED.split(text)):
-        enclosed = piece.startswith(_OPEN) and piece.endswith(_CLOSE) and len(piece) > 1
-        # A template may cut through the marks: lone ones only separate.
-        for part in filter(None, _MARKS.split(piece)):
-            if done > PART:
-                yield
-                done = 0
-            done += len(part) + _COST
-            if enclosed:
-                tokens += tokenizer.encode_plain(part)
-            elif index == 0 and not tokens and not inner:
-                tokens += yield from tokenizer.encode_steps(
-                    part, add_special=False, parse_special=True
-                )
-            else:
-                tokens += yield from tokenizer.encode_inner_steps(part)
-    return tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cowmlx.errors import Unsupported
-from cowmlx.text.chat_template import encode_marked, marked, pattern_of
+from cowmlx.text.marks import encode_marked, marked, pattern_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
