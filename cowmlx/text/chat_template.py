@@ -276,7 +276,11 @@ class ChatTemplate:
             )
         tools = chat_options.check_tools(options.get("tools"))
         documents = chat_messages.check_objects("documents", options.get("documents"))
-        variables = {key: value for key, value in options.items() if key not in _OPTIONS}
+        variables = {
+            key: value
+            for key, value in options.items()
+            if key not in _OPTIONS and value is not None
+        }
         variables.setdefault("enable_thinking", self._thinking)
         if self._renderer is not None:
             return self._rendered_by_code(messages, tools, bool(generate), variables, continued)

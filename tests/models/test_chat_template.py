@@ -378,6 +378,18 @@ def test_templates_fail_with_a_message(source: str, words: str) -> None:
     assert words in str(failure.value)
 
 
+@pytest.mark.parametrize("thinking", [True, False])
+def test_null_is_the_default_of_a_variable(thinking: bool) -> None:
+    from cowmlx.text.chat_template import ChatTemplate
+
+    source = "{{ 'no' if enable_thinking is defined and not enable_thinking else 'yes' }}"
+    source += " {{ effort | default('low') }} {{ bos_token }}"
+    template = ChatTemplate({"default": source}, {"bos_token": "<s>"}, thinking=thinking)
+    nulls = {"enable_thinking": None, "effort": None, "bos_token": None}
+    assert template.render([USER], nulls) == template.render([USER], {})
+    assert template.render([USER], nulls).startswith("yes" if thinking else "no")
+
+
 def test_a_malformed_template_tells_its_line() -> None:
     with pytest.raises(BadFormat) as failure:
         one("line one\n{% if %}").render([USER], {})
