@@ -60,7 +60,7 @@ def _not_taken(
 
 
 def check(messages: object, *, takes_images: bool = False) -> list[dict[str, Any]]:
-    """Check messages and drop what is null in them.
+    """Check messages and drop what is null in them, but their contents.
 
     Args:
         messages: to check.
@@ -97,7 +97,10 @@ def check(messages: object, *, takes_images: bool = False) -> list[dict[str, Any
         for key in message:
             if key.removesuffix("s") in _MEDIA and message[key]:
                 raise _not_taken(f"{where}.{key}", ":", takes_images)
-    return [{key: value for key, value in m.items() if value is not None} for m in messages]
+    return [
+        {key: value for key, value in m.items() if value is not None or key == "content"}
+        for m in messages
+    ]
 
 
 def _check_parts(where: str, content: list[Any], takes_images: bool) -> None:
@@ -141,6 +144,13 @@ def check_objects(name: str, value: object) -> list[Any] | None:
         if not isinstance(entry, dict):
             raise wrong_type(f"{name}[{index}]", "an object", entry)
     return value
+
+
+def without_null_content(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without a content that is null."""
+    if "content" not in message or message["content"] is not None:
+        return message
+    return {key: value for key, value in message.items() if key != "content"}
 
 
 def with_reasoning(message: dict[str, Any]) -> dict[str, Any]:

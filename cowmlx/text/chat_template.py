@@ -137,7 +137,8 @@ class ChatTemplate:
 
         Args:
             messages: objects with ``role`` and ``content`` and whatever else the template
-                reads. Keys whose value is null count as absent.
+                reads. Keys whose value is null count as absent, but for a content that the
+                template tests.
             options: ``tools``, ``documents``, ``add_generation_prompt`` (true unless a message
                 is continued), ``continue_final_message`` (true, or the name of the field to
                 continue), and variables of the template.
@@ -282,9 +283,11 @@ class ChatTemplate:
             if key not in _OPTIONS and value is not None
         }
         variables.setdefault("enable_thinking", self._thinking)
+        source = "" if self._renderer is not None else self._source(tools)
+        if not (source and self._program(source).tests_content):
+            messages = [chat_messages.without_null_content(message) for message in messages]
         if self._renderer is not None:
             return self._rendered_by_code(messages, tools, bool(generate), variables, continued)
-        source = self._source(tools)
         messages = [chat_messages.with_reasoning(message) for message in messages]
         tail = ""
         if continued:

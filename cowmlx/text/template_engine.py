@@ -30,12 +30,14 @@ class Program(NamedTuple):
         variables: those that it reads before it sets them, its macros included.
         names: attributes and strings with which it can look up keys of messages.
         literals: its text and string constants.
+        tests_content: whether it tests if a content is none.
     """
 
     template: Any
     variables: frozenset[str]
     names: frozenset[str]
     literals: str
+    tests_content: bool
 
     def written(self, texts: Iterable[str]) -> set[str]:
         """Return those of some texts that it writes itself, as data or in a string constant.
@@ -70,7 +72,9 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     try:
         compiler.check_source(source)
         tree = environment.parse(source)
-        names, literals = compiler.texts_of(compiler.parts_of(budget, tree))
+        parts = compiler.parts_of(budget, tree)
+        names, literals = compiler.texts_of(parts)
+        tests_content = compiler.tests_content(parts)
         text, variables = compiler.generate(environment, tree, _FILE)
         if len(text) > compiler.MAX_CODE:
             raise budgets.OverBudget(
@@ -92,7 +96,7 @@ def compile_template(source: str, budget: Budget | None = None) -> Program:
     except MemoryError as exc:
         raise OutOfMemory("the chat template could not be compiled: out of memory") from exc
     template = jinja2.Template.from_code(environment, code, dict(environment.globals))
-    return Program(template, variables, names, literals)
+    return Program(template, variables, names, literals, tests_content)
 
 
 def render(

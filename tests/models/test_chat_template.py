@@ -390,6 +390,31 @@ def test_null_is_the_default_of_a_variable(thinking: bool) -> None:
     assert template.render([USER], nulls).startswith("yes" if thinking else "no")
 
 
+# As DeepSeek V3 and R1 write calls.
+CALLS = """{%- for message in messages %}
+{%- if message['role'] == 'assistant' and message['content'] is none %}
+    {%- for tool in message['tool_calls'] %}[{{ tool['function']['name'] }}]{%- endfor %}
+{%- elif message['role'] == 'assistant' and message['content'] is not none %}
+    {%- set content = message['content'] %}
+    {%- if '</think>' in content %}{%- set content = content.split('</think>')[-1] %}{%- endif %}
+    {{- '<a>' + content }}
+{%- else %}{{- message['content'] }}{%- endif %}
+{%- endfor %}"""
+
+
+def test_a_null_content_reaches_a_template_that_tests_it() -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    calls = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    call = {"role": "assistant", "content": None, "tool_calls": calls}
+    messages = [USER, call, {"role": "tool", "content": "4<"}]
+    expected = ImmutableSandboxedEnvironment().from_string(CALLS).render(messages=messages)
+    assert "[f]" in expected
+    assert one(CALLS).render(messages, {}) == expected
+    plain = "{% for m in messages %}{{ m.content }}{% if other is none %}x{% endif %}{% endfor %}"
+    assert one(plain).render(messages, {}) == USER["content"] + "4<"
+
+
 def test_a_malformed_template_tells_its_line() -> None:
     with pytest.raises(BadFormat) as failure:
         one("line one\n{% if %}").render([USER], {})

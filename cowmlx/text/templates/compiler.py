@@ -80,6 +80,20 @@ def texts_of(parts: list[nodes.Node]) -> tuple[frozenset[str], str]:
     return frozenset(attributes | texts), "\0".join(sorted(data | texts))
 
 
+def tests_content(parts: list[nodes.Node]) -> bool:
+    """Whether a template tests if something called content is none."""
+    return any(
+        type(part) is nodes.Test and part.name == "none" and _is_content(part.node)
+        for part in parts
+    )
+
+
+def _is_content(node: nodes.Node) -> bool:
+    name = node.arg if isinstance(node, nodes.Getitem) else node
+    values = (getattr(name, kind, None) for kind in ("name", "attr", "value"))
+    return any(isinstance(value, str) and "content" in value for value in values)
+
+
 class _BoundedCodeGenerator(CodeGenerator):
     """Writes the Python code of a template.
 
