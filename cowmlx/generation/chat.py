@@ -193,7 +193,7 @@ class ChatSplitter:
         rest = body[at + len(end) :]
         if calls is None:
             return self._say(self._raw(body[:at] + end)), rest
-        self._kind, self._fresh = constants.EVENT_TEXT, True
+        self._fresh = True
         return [ChatEvent(constants.EVENT_TOOL_CALL, text, name) for name, text in calls], rest
 
     def _finish(self, finish: int) -> Iterator[ChatEvent]:

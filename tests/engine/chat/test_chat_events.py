@@ -14,6 +14,7 @@ from cowmlx.generated.constants import (
     EVENT_END,
     EVENT_REASONING,
     EVENT_TEXT,
+    EVENT_THINKING_CUT,
     EVENT_TOOL_CALL,
     FINISH_LENGTH,
     FINISH_STOP,
@@ -150,6 +151,23 @@ def test_space_next_to_markers_goes_with_them_and_no_other():
         (EVENT_REASONING, "", "c \n\n d"),
         (EVENT_TEXT, "", "e \n\n"),
     ]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_thinking_continues_behind_a_call(cut):
+    splitter = ChatSplitter(form("json_tools"), TOOLS, reasoning=True, fresh=True)
+    events = splitter.add(f"a\n{SAMPLES['json_tools']}\nb ")
+    if cut:
+        splitter.note_cut()
+    events += splitter.add("</think>\n\nc") + splitter.finish(FINISH_STOP)
+    assert [(event.kind, event.text) for event in events if event.kind != EVENT_TOOL_CALL] == [
+        (EVENT_REASONING, "a"),
+        (EVENT_REASONING, "b"),
+        *([(EVENT_THINKING_CUT, "")] if cut else []),
+        (EVENT_TEXT, "c"),
+        (EVENT_END, ""),
+    ]
+    assert [event.kind for event in events][1] == EVENT_TOOL_CALL
 
 
 def test_much_space_is_not_held_back():
