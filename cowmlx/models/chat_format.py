@@ -197,6 +197,8 @@ def _call(call: dict[str, Any]) -> tuple[str, str]:
     from cowmlx import json_text
 
     name, arguments = call["name"], call.get("arguments")
+    if arguments is None:
+        arguments = call.get("parameters")  # as Llama 3 writes them
     if isinstance(arguments, str):
         arguments = json_text.parse(arguments)
     if not isinstance(name, str) or not name or "\0" in name:

@@ -24,6 +24,7 @@ messages[::-1]|length | 'abc'[1:] | 'abc'[-1] | 'abc'[::-1] | [1, 2, 3][:-1] | (
 'abc'|upper|lower|capitalize|title | ' a '|trim | 'xax'|trim('x') | 'a-b'|replace('-', '+')
 'aaa'|replace('a', 'b', 2) | 'abc'|length | [1, 2]|count | {'a': 1}|length | none|default('x')
 nothing|default('x') | ''|default('x', true) | nothing|d(1) | [3, 1, 2]|sort|join(',')
+nothing|d(default_value='d') | ''|default(boolean=true, default_value='d')
 ['b', 'A']|sort | ['b', 'A']|sort(case_sensitive=true) | [3, 1]|sort(reverse=true)
 messages|sort(attribute='role')|length | {'b': 1, 'a': 2}|dictsort
 {'b': 1, 'a': 2}|dictsort(by='value') | messages|map(attribute='role')|list

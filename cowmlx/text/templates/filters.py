@@ -349,8 +349,8 @@ def _tojson(
     )
 
 
-def _default(budget: Budget, value: Any, default: Any = "", boolean: bool = False) -> Any:
-    return default if isinstance(value, Undefined) or (boolean and not value) else value
+def _default(budget: Budget, value: Any, default_value: Any = "", boolean: bool = False) -> Any:
+    return default_value if isinstance(value, Undefined) or (boolean and not value) else value
 
 
 def _number(run: Filter, budget: Budget, value: Any, default: Any, *base: int) -> Any:

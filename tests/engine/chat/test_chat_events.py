@@ -205,6 +205,20 @@ def test_a_call_of_megabytes_is_none(parser):
     assert split(format, [text[at : at + step] for at in range(0, len(text), step)]) == whole
 
 
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ({"parameters": {"q": "a"}}, {"q": "a"}),
+        ({"arguments": {"q": "a"}, "parameters": {"q": "b"}}, {"q": "a"}),
+        ({"parameters": '{"q": "a"}'}, {"q": "a"}),
+        ({}, {}),
+    ],
+)
+def test_parameters_are_arguments_by_another_name(call, arguments):
+    text = f"<tool_call>{json.dumps({'name': 'look', **call})}</tool_call>"
+    assert split(form("json_tools"), [text]) == [(EVENT_TOOL_CALL, "look", json.dumps(arguments))]
+
+
 def nested(depth):
     return '{"name": "look", "arguments": {"q": ' + "[" * depth + "]" * depth + "}}"
 
