@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cowmlx import failures
 from cowmlx.errors import Unsupported
+from cowmlx.models import call_elements
 from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
@@ -175,8 +176,10 @@ class ChatFormat:
         """
         try:
             module = light_route.import_module(f"tool_parsers.{self.parser}")
-            parsed = module.parse_tool_call(text, tools)
-            calls = parsed if isinstance(parsed, list) else [parsed]
+            text = call_elements.escaped(self.parser, text)
+            calls = _listed(module.parse_tool_call(text, tools))
+            # Without tools parsers convert no text that they would convert to a number.
+            call_elements.exact(calls, lambda: _listed(module.parse_tool_call(text, None)))
             return [_call(call) for call in calls] or None
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -184,6 +187,10 @@ class ChatFormat:
             if len(text) < _MAY_OVERFLOW:
                 failures.reraise_shortage(error)
             return None
+
+
+def _listed(parsed: Any) -> list[Any]:
+    return parsed if isinstance(parsed, list) else [parsed]
 
 
 def _call(call: dict[str, Any]) -> tuple[str, str]:

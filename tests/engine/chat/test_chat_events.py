@@ -219,6 +219,29 @@ def test_parameters_are_arguments_by_another_name(call, arguments):
     assert split(form("json_tools"), [text]) == [(EVENT_TOOL_CALL, "look", json.dumps(arguments))]
 
 
+@pytest.mark.parametrize("parser", ["qwen3_coder", "minimax_m2", "minicpm5", "glm47", "json_tools"])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+@pytest.mark.parametrize("number", [3, 2**53 + 1, -(10**30) - 1, 3.5])
+def test_numbers_of_every_size_are_exact(parser, kind, number):
+    if kind == "integer" and number == 3.5:
+        return
+    schema = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": kind}}}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": schema}}]
+    format = form(parser)
+    text = SAMPLES[parser].replace("3", repr(number))
+    body = text.removeprefix(format.tool_start).removesuffix(format.tool_end)
+    [(name, arguments)] = format.parse(body, tools)
+    assert (name, json.loads(arguments)) == ("look", {"q": "a b", "n": number})
+
+
+def test_elements_that_are_no_json_stay_as_they_are():
+    format = form("qwen3_coder")
+    call = "<function=look><parameter=q>{}</parameter></function>"
+    for text in ("[</b>", '["a"] </b>', '{"a": "</b>"}', "[1"):
+        assert format.parse(call.format(text), TOOLS) == [("look", json.dumps({"q": text}))]
+    assert format.parse('<function=look><parameter=q>["</function>', TOOLS) is None
+
+
 def nested(depth):
     return '{"name": "look", "arguments": {"q": ' + "[" * depth + "]" * depth + "}}"
 

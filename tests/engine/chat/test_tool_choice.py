@@ -189,6 +189,36 @@ def test_a_template_that_reads_the_choice_is_told(lib, says):
     assert len(lib.chat(context, USER, options=options).calls) == 1
 
 
+TAGS = {
+    "glm47": ["</arg_value>", "<arg_key>"],
+    "laguna": ["</arg_value>"],
+    "longcat": ["</longcat_arg_value>"],
+    "minicpm5": ["</param>"],
+    "minimax_m2": ["</parameter>", "</invoke>"],
+    "muse_spark": ["</atem:parameter>", "</atem:invoke>"],
+    "qwen3_coder": ["</parameter>", "</function>"],
+}
+
+
+@pytest.mark.parametrize("parser", TAGS)
+def test_tags_inside_arrays_and_objects_do_not_end_them(lib, says, parser):
+    for tag in (*TAGS[parser], MARKERS[parser][1]):
+        text = f'a {tag} "b" \\ {tag}'
+        list_of = {"type": "array", "items": {"const": text}, "minItems": 1, "maxItems": 1}
+        object_of = {"type": "object", "properties": {"x": {"const": text}}, "required": ["x"]}
+        object_of["additionalProperties"] = False
+        schema = {"type": "object", "properties": {"q": list_of, "r": object_of, "s": list_of}}
+        schema |= {"required": ["q", "r", "s"], "additionalProperties": False}
+        if parser == "muse_spark":
+            schema["properties"]["q"] = {"type": "string", "const": text}
+        tools = [{"name": "look", "parameters": schema}]
+        context = says("It rains.", CHATML, MARKERS[parser], settings=settings(parser))
+        options = {"tools": tools, "tool_choice": "look"}
+        chat = lib.chat(context, USER, options=options, max_tokens=900)
+        q = text if parser == "muse_spark" else [text]
+        assert chat.calls == [("look", {"q": q, "r": {"x": text}, "s": [text]})], chat.events
+
+
 @pytest.mark.parametrize("parser", ["json_tools", "pythonic"])
 def test_an_end_marker_inside_an_argument_does_not_end_a_call(lib, says, parser):
     end = MARKERS[parser][1]
