@@ -330,8 +330,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * Render a conversation with the model's chat template, and tokenize it.
  *
  * Text of special tokens inside the messages stays plain text, so that a user cannot imitate
- * another role. Contexts generate between the parts of a long prompt, as for
- * cow_mlx_model_tokenize().
+ * another role. In the assistant's messages it is parsed: a host must not put text of a user into
+ * them. Contexts generate between the parts of a long prompt, as for cow_mlx_model_tokenize().
  *
  * The template is untrusted code of the model's folder. A render, or its compilation on the first
  * call, ends within one second of processor time, 2,000,000 steps and 64 MB of memory. Its output
@@ -357,7 +357,7 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * - "continue_final_message": true, or the name of the field to continue; default false.
  * - "enable_thinking": default true if the model marks its thinking. With false, if the template
  *   does not know the variable, the prompt gets empty thinking.
- * - "parse_special": whether special tokens inside the messages are parsed; default false.
+ * - "parse_special": whether special tokens are parsed inside all messages; default false.
  * - "documents": a list of objects, if the template reads them.
  * - "thinking_tokens", "thinking_end_text": as in cow_mlx_generation_params, for
  *   cow_mlx_context_chat(); a prompt does not depend on them.

@@ -18,6 +18,8 @@ from support.paths import CALF, ROOT
 from support.signatures import PARSE_SPECIAL
 from support.terminal import Terminal
 
+from cowmlx.commands.chat.conversation import Answer, Conversation
+
 pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed: make .venv/.tools")
 pytest.importorskip("rich", reason="rich is not installed: make .venv/.tools")
 
@@ -338,6 +340,39 @@ def test_events_are_a_json_object_a_line(lib, calf, piped):
     ends = [event for event in events if event["event"] == "end"]
     assert [end["finish"] for end in ends] == ["stop", "stop"]
     assert ends[1]["reused_tokens"] > ends[0]["prompt_tokens"] > 0 < ends[0]["generated_tokens"]
+
+
+def test_calls_have_ids_that_templates_take_and_keep_the_reasoning(lib, tmp_path, piped):
+    call = '<tool_call>{"name": "look", "arguments": {"q": "Oslo"}}</tool_call>'
+    folder = scripted_model(
+        lib,
+        tmp_path / "model",
+        f"<think>Hm.</think>{call}{call}",
+        ["<think>", "</think>", "<tool_call>", "</tool_call>"],
+        settings={"tool_parser_type": "json_tools"},
+    )
+    saved = tmp_path / "saved"
+    # The second answer is the end of the first one, and so calls once.
+    lines = [ASKED, "grey", "blue", "red", f"/save {saved}"]
+    done = piped(lines, "--commands", folder=folder)
+    assert done.returncode == 0, done.stderr
+    messages = json.loads(saved.read_text())["messages"]
+    assert messages[1]["reasoning_content"] == "Hm."
+    calls = [call["id"] for message in messages for call in message.get("tool_calls", [])]
+    assert calls == ["000000000", "000000001", "000000002"]
+    results = [message for message in messages if message["role"] == "tool"]
+    assert [message["tool_call_id"] for message in results] == calls
+
+
+def test_results_have_the_ids_of_their_calls():
+    calls = [("look", {"q": "Oslo"}), ("look", {"q": "Rome"})]
+    messages = [Answer(calls=calls).message(3)]
+    conversation = Conversation(None, 0, {}, {}, messages)
+    conversation.add_result("look", "grey", 0)
+    conversation.add_result("look", "blue", 1)
+    ids = ["000000003", "000000004"]
+    assert [one["id"] for one in messages[0]["tool_calls"]] == ids
+    assert [message["tool_call_id"] for message in messages[1:]] == ids
 
 
 def test_calls_of_tools_are_events_and_end_one_message(lib, tmp_path, piped):

@@ -41,13 +41,20 @@ class Answer:
         default_factory=lambda: abi.cow_mlx_stats(struct_size=sizeof(abi.cow_mlx_stats))
     )
 
-    def message(self) -> dict[str, Any]:
-        """Return it as a message of the conversation."""
+    def message(self, earlier: int) -> dict[str, Any]:
+        """Return it as a message of a conversation, in which there are so many earlier calls."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
         if self.calls:
+            # Mistral's templates ask for nine letters and digits.
             message["tool_calls"] = [
-                {"type": "function", "id": str(at), "function": {"name": name, "arguments": given}}
-                for at, (name, given) in enumerate(self.calls)
+                {
+                    "type": "function",
+                    "id": f"{number:09d}",
+                    "function": {"name": name, "arguments": given},
+                }
+                for number, (name, given) in enumerate(self.calls, earlier)
             ]
         return message
 
@@ -87,9 +94,11 @@ class Conversation:
         return about
 
     def add_result(self, name: str, result: str, number: int) -> None:
-        """Add the result of a tool."""
+        """Add the result of a tool, of the call with that number in the last answer."""
+        calls = next(m["tool_calls"] for m in reversed(self.messages) if m.get("tool_calls"))
+        call = calls[number]["id"]
         self.messages.append(
-            {"role": "tool", "name": name, "tool_call_id": str(number), "content": result}
+            {"role": "tool", "name": name, "tool_call_id": call, "content": result}
         )
 
     def set_system(self, text: str) -> None:
@@ -162,7 +171,8 @@ class Conversation:
             answer.cancelled = True
             self.library.call("context_stats", self.context, byref(answer.stats))
         self.last = answer
-        self.messages.append(answer.message())
+        earlier = sum(len(message.get("tool_calls") or ()) for message in self.messages)
+        self.messages.append(answer.message(earlier))
         return answer
 
     def fork(self) -> Conversation:
