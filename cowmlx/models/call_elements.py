@@ -5,9 +5,10 @@ Parsers look for the next end tag, and read numbers as floats.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import NamedTuple
+
+from cowmlx import json_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 # From here on a float may be another number than the integer that it was read from.
 _INEXACT = 1 << 53
+_SPACE = re.compile(r"\s*")
+# Brackets, and strings in which there are none.
+_TOKENS = re.compile(r'[\[\]{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_MAX_WORK = 1 << 16  # brackets, strings, and parts of 64 characters of these
 _INTEGER = re.compile(r"\s*-?[0-9]+\s*")
 
 
@@ -69,32 +74,51 @@ def escaped(parser: str | None, text: str) -> str:
     element = _ELEMENTS.get(parser or "")
     if element is None:
         return text
-    decoder = json.JSONDecoder(strict=False)
     last = text.rfind(element.after)
     pieces: list[str] = []
-    done = 0
+    done, left = 0, _MAX_WORK
     match = element.before.search(text)
-    while match is not None:
+    while match is not None and left > 0:
         begin = end = match.end()
         if text[begin : begin + 1] in tuple(element.begins):
-            try:
-                end = decoder.raw_decode(text, begin)[1]
-            except (ValueError, RecursionError):
-                if begin > last:
-                    raise ValueError("a value is cut") from None
+            end, left = _value_end(text, begin, left)
+            if end == len(text) and begin > last and left > 0:
+                raise ValueError("a value is cut")
         value = text[begin:end]
-        if any(tag in value for tag in (element.after, *element.ends)) and _closes(
-            text, end, element.after
+        if any(tag in value for tag in (element.after, *element.ends)) and _is_value(
+            text, end, element.after, value
         ):
             pieces += (text[done:begin], value.replace("</", "<\\/"))
             done = end
-        match = element.before.search(text, end)
+        # Behind a value without an end others may begin.
+        match = element.before.search(text, begin if end == len(text) else end)
     return "".join((*pieces, text[done:]))
 
 
-def _closes(text: str, at: int, tag: str) -> bool:
-    rest = re.compile(r"\s*").match(text, at)
-    return rest is not None and text.startswith(tag, rest.end())
+def _value_end(text: str, begin: int, left: int) -> tuple[int, int]:
+    """Return where a JSON value ends, the end of the text if it does not, and the work left."""
+    depth = 0
+    for token in _TOKENS.finditer(text, begin):
+        left -= 1 + (token.end() - token.start() >> 6)
+        if left <= 0:
+            break
+        first = text[token.start()]
+        depth += (first in "[{") - (first in "]}")
+        if depth <= 0:
+            return token.end(), left
+    return len(text), left
+
+
+def _is_value(text: str, end: int, after: str, value: str) -> bool:
+    """Whether a value is JSON, and is all that stands in its element."""
+    behind = _SPACE.match(text, end)
+    if behind is None or not text.startswith(after, behind.end()):
+        return False
+    try:
+        json_text.parse(value)
+    except json_text.Malformed:
+        return False
+    return True
 
 
 def exact(calls: list[dict[str, Any]], plain: Callable[[], list[dict[str, Any]]]) -> None:
