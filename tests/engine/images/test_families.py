@@ -148,12 +148,12 @@ def test_ids_of_no_image_are_refused(lib, seer, open_context, prompt):
 def test_texts_of_marks_stay_text(lib, seer, media, recorded, family):
     handle = media(recorded["first"])
     for role in ("user", "assistant"):
-        marks = " ".join(family.marks)
-        messages = [{"role": role, "content": marks}, *said(handle)]
-        tokens = lib.chat_prompt(seer, messages)
-        assert len(images_of(tokens)) == 1
-        first = lib.info(seer)["vocabulary_size"] - len(family.marks)
-        assert first + family.marks.index(family.soft) not in tokens
+        halves = [{"type": "text", "text": text} for text in (family.soft[:3], family.soft[3:])]
+        for content in (" ".join(family.marks), halves):
+            tokens = lib.chat_prompt(seer, [{"role": role, "content": content}, *said(handle)])
+            assert len(images_of(tokens)) == 1
+            first = lib.info(seer)["vocabulary_size"] - len(family.marks)
+            assert first + family.marks.index(family.soft) not in tokens
 
 
 def test_chunks_contexts_and_batches_agree(lib, seer, open_context, prompt):
