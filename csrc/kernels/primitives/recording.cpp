@@ -356,12 +356,23 @@ class Recording {
       if (is_made && is_same(array.primitive())) {
         places_[array.id()] = places_.at(array.inputs()[0].id());
         same_.push_back(array);
+      } else if (is_made && is(array.primitive(), "CustomTransforms")) {
+        write_results(array);
       } else if (is_made) {
         write_step(array);
       } else {
         kept_.emplace_back(place_of(array), array);
       }
     }
+  }
+
+  /* A function with its own gradient: its inputs are arguments, then the results. */
+  void write_results(const mx::array& array) {
+    const auto outputs = array.outputs();
+    const size_t first = array.inputs().size() - outputs.size();
+    for (size_t i = 0; i < outputs.size(); i++)
+      places_[outputs[i].id()] = places_.at(array.inputs()[first + i].id());
+    same_.push_back(array);
   }
 
   void write_step(const mx::array& array) {
