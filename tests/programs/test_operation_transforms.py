@@ -329,3 +329,51 @@ def test_powers_of_a_complex_zero():
     assert row.compute([zero, zero], {})[0].item() == 1
     slope = mx.grad(lambda a: mx.sum(mx.real(row.compute([a, one], {})[0])))(zero)
     assert slope.item() == 1
+
+
+FINITE = {
+    "a hit": (
+        "binary_cross_entropy",
+        ([1.0, 0.0, 0.5], [1.0, 0.0, 1.0], None),
+        {"with_logits": False, "reduction": "sum"},
+        [-1.0, 1.0, -2.0],
+    ),
+    "a miss": (
+        "binary_cross_entropy",
+        ([1.0, 0.0], [0.0, 1.0], None),
+        {"with_logits": False, "reduction": "sum"},
+        [0.0, 0.0],
+    ),
+    "a polynomial": ("power", ([[0.0], [2.0]], [0.0, 1.0, 2.0]), {}, [[1.0], [5.0]]),
+    "powers of 0": ("power", ([0.0, 0.0, -2.0], [2.0, 0.0, 3.0]), {}, [0.0, 0.0, 12.0]),
+    "a norm": ("norm", ([[0.0, 0.0], [3.0, 4.0]],), {"axis": 1}, [[0.0, 0.0], [0.6, 0.8]]),
+    "a norm of ord 2": ("norm", ([0.0, 0.0],), {"ord": 2}, [0.0, 0.0]),
+    "an angle": (
+        "cosine_similarity_loss",
+        ([[0.0, 0.0]], [[0.0, 1.0]]),
+        {},
+        [[0.0, 1e8]],
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("name", "given", "attributes", "wanted"), FINITE.values(), ids=FINITE)
+def test_gradients_are_finite_where_a_function_is_flat(name, given, attributes, wanted, dtype):
+    row = find(name)
+    first, *others = (None if each is None else mx.array(each, dtype) for each in given)
+    attributes = attributes_of(row, attributes)
+
+    def total(x):
+        return mx.sum(row.compute([x, *others], attributes)[0])
+
+    np.testing.assert_allclose(mx.grad(total)(first), wanted, rtol=1e-6)
+    rows = mx.stack([first, first])
+    together = mx.grad(lambda x: mx.sum(mx.vmap(total)(x)))(rows)
+    np.testing.assert_allclose(together, [wanted, wanted], rtol=1e-6)
+
+
+def test_exponents_of_0_have_no_slope():
+    row = find("power")
+    slopes = mx.grad(lambda b: mx.sum(row.compute([mx.zeros(2), b], {})[0]))(mx.array([0.0, 2.0]))
+    assert slopes.tolist() == [0.0, 0.0]

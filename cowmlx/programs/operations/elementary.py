@@ -22,16 +22,8 @@ Axis = int | tuple[int, ...] | None
 Function = Callable[[mx.array], mx.array]
 
 
-def _unary(
-    plain: Function, value: Function, slope: Callable[[mx.array, mx.array], mx.array]
-) -> Function:
-    """Return a function of elements: mlx's own, and ours for float64.
-
-    Args:
-        plain: mlx's function.
-        value: the function of a float64 array.
-        slope: its derivative, of the argument and the value.
-    """
+def with_slope(value: Function, slope: Callable[[mx.array, mx.array], mx.array]) -> Function:
+    """Return a function of elements with this derivative, of the argument and the value."""
     custom = cast(Any, mx.custom_function(value))
 
     @custom.vjp  # type: ignore[untyped-decorator]
@@ -43,11 +35,21 @@ def _unary(
         """Keep the derivative: mlx's own vmap would lose it."""
         return custom(a), axis
 
-    def function(a: mx.array) -> mx.array:
-        result: mx.array = custom(a) if a.dtype == mx.float64 else plain(a)
-        return result
+    return cast(Function, custom)
 
-    return function
+
+def _unary(
+    plain: Function, value: Function, slope: Callable[[mx.array, mx.array], mx.array]
+) -> Function:
+    """Return a function of elements: mlx's own, and ours for float64.
+
+    Args:
+        plain: mlx's function.
+        value: the function of a float64 array.
+        slope: its derivative, of the argument and the value.
+    """
+    custom = with_slope(value, slope)
+    return lambda a: custom(a) if a.dtype == mx.float64 else plain(a)
 
 
 def _exp(a: mx.array) -> mx.array:
@@ -177,6 +179,12 @@ erfinv: Function = _unary(mx.erfinv, _erfinv, lambda a, out: exp(mx.square(out))
 sigmoid: Function = _unary(mx.sigmoid, _sigmoid, lambda a, out: out * sigmoid(-a))
 
 
+root: Function = with_slope(
+    mx.sqrt, lambda a, out: mx.where(out == 0, 0, 0.5 / mx.where(out == 0, 1, out))
+)
+"""The square root, whose slope at 0 counts as 0: of the length of a vector of zeros."""
+
+
 def exp2(a: mx.array) -> mx.array:
     """Return the power of 2."""
     if a.dtype == mx.float64:
@@ -242,6 +250,13 @@ def _power_slopes(a: mx.array, b: mx.array, out: mx.array) -> tuple[mx.array, mx
     return mx.conjugate(base), mx.conjugate(exponent)
 
 
+def _real_slopes(a: mx.array, b: mx.array, out: mx.array) -> tuple[mx.array, mx.array]:
+    """Return mlx's derivatives, but 0 of 0^0, where they are nan and -inf."""
+    base = mx.where(b == 0, 0, b * power(mx.where(b == 0, 1, a), b - 1))
+    flat = mx.where(b < 0, False, a == 0)
+    return base, mx.where(flat, 0, out * mx.log(mx.where(flat, 1, a)))
+
+
 _logaddexp64 = _of_pairs(_logaddexp, lambda a, b, out: (sigmoid(a - b), sigmoid(b - a)))
 # mlx has no gradient of the first, and does not conjugate the second's.
 _complex_logaddexp = _of_pairs(
@@ -249,6 +264,7 @@ _complex_logaddexp = _of_pairs(
     lambda a, b, out: (mx.conjugate(mx.exp(a - out)), mx.conjugate(mx.exp(b - out))),
 )
 _complex_power = _of_pairs(_power, _power_slopes)
+_real_power = _of_pairs(mx.power, _real_slopes)
 
 
 def logaddexp(a: mx.array, b: mx.array) -> mx.array:
@@ -261,8 +277,10 @@ def logaddexp(a: mx.array, b: mx.array) -> mx.array:
 
 def power(a: mx.array, b: mx.array) -> mx.array:
     """Return a^b."""
-    is_complex = mx.result_type(a, b) == mx.complex64
-    return _complex_power(a, b) if is_complex else mx.power(a, b)
+    dtype = mx.result_type(a, b)
+    if dtype == mx.complex64:
+        return _complex_power(a, b)
+    return _real_power(a, b) if mx.issubdtype(dtype, mx.floating) else mx.power(a, b)
 
 
 def _largest(a: mx.array, axis: Axis) -> mx.array:

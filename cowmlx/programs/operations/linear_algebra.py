@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, at_least
 from cowmlx.programs.operations import rules
+from cowmlx.programs.operations.elementary import root
 from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.indices import Check, check_that
 from cowmlx.programs.operations.making import cast, example, moving, row
@@ -113,7 +114,7 @@ def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
     """Return the norms of vectors, which may lie along several axes."""
     size = mx.abs(a)
     if ord is None or ord == 2:
-        return mx.sqrt(total(mx.square(size), axis=axis, keepdims=keepdims))
+        return root(total(mx.square(size), axis=axis, keepdims=keepdims))
     if ord == float("inf"):
         return mx.max(size, axis=axis, keepdims=keepdims)
     if ord == 0:

@@ -178,13 +178,19 @@ def _binary(*inputs: Any, **attributes: Any) -> list[Spec]:
     return reduced_spec(_met(given, ("inputs", "targets", "weights")[: len(given)]), attributes)
 
 
+_bounded_log = elementary.with_slope(
+    lambda a: mx.maximum(mx.log(a), -100),
+    lambda a, out: mx.where(out <= -100, 0, 1 / mx.where(out <= -100, 1, a)),
+)
+"""The logarithm, -100 at least; without a slope where it is that."""
+
+
 def _binary_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     inputs, targets, *weights = cast([array for array in arrays if array is not None])
     if attributes["with_logits"]:
         losses = elementary.logaddexp(inputs, mx.zeros_like(inputs)) - inputs * targets
     else:
-        hit = mx.maximum(mx.log(inputs), -100)
-        miss = mx.maximum(mx.log(1 - inputs), -100)
+        hit, miss = _bounded_log(inputs), _bounded_log(1 - inputs)
         losses = -(targets * hit + (1 - targets) * miss)
     return reduce_losses(losses * weights[0] if weights else losses, attributes)
 
@@ -228,7 +234,7 @@ def _smooth_l1(predictions: mx.array, targets: mx.array, beta: float) -> mx.arra
 
 
 def _cosine(x1: mx.array, x2: mx.array, axis: int, eps: float) -> mx.array:
-    lengths = [mx.sqrt(mx.sum(mx.square(array), axis=axis)) for array in (x1, x2)]
+    lengths = [elementary.root(mx.sum(mx.square(array), axis=axis)) for array in (x1, x2)]
     least = mx.maximum(lengths[0] * lengths[1], constant(eps, x1))
     return mx.sum(x1 * x2, axis=axis) / least
 
