@@ -10,6 +10,7 @@ import pytest
 from support.operation_references import reference_of
 from support.operation_runs import BY_PROPERTY, expected, numpy_of, plain, run
 
+from cowmlx.programs.importing.values import to_mlx
 from cowmlx.programs.operations import ROWS, find
 from cowmlx.programs.operations.attributes import attributes_of
 from cowmlx.programs.operations.examples import array_of, arrays_of, spec_of
@@ -383,3 +384,27 @@ def test_a_small_error_has_its_slope_below_any_delta(delta):
     value, slopes = mx.value_and_grad(loss)(mx.array([0.25, -0.4, 0.0]))
     assert value.item() == pytest.approx(0.11125)
     assert slopes.tolist() == pytest.approx([0.25, -0.4, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "decimals", "given", "wanted"),
+    [
+        (mx.float64, 1, [1.25, 0.3, -2.75], [1.2, 0.3, -2.8]),
+        (mx.float64, -2, [123456789012345.0, 1e300], [123456789012300.0, 1e300]),
+        (mx.float32, -1, [123456792.0, 3.4e38, math.inf], [123456790.0, 3.4e38, math.inf]),
+        (mx.int32, -1, [123456789, -25, -35, -26], [123456790, -20, -40, -30]),
+        (mx.int32, -1, [2**31 - 1, -(2**31)], [2**31 - 1, -(2**31)]),
+        (mx.int64, -2, [2**53 + 1, 50, 150], [9007199254741000, 0, 200]),
+        (mx.int64, -1, [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        (mx.uint64, -1, [2**64 - 1, 2**64 - 14, 5], [2**64 - 1, 2**64 - 16, 0]),
+        (mx.uint8, -1, [255, 254, 15, 25], [255, 250, 20, 20]),
+        (mx.uint16, -5, [65535, 50000, 3], [65535, 0, 0]),
+        (mx.int8, -3, [127, -128], [0, 0]),
+        (mx.bool_, -1, [True, False], [False, False]),
+    ],
+)
+def test_rounding_keeps_all_digits(dtype, decimals, given, wanted):
+    kind = name_of(dtype)
+    (found,) = run(find("round"), [to_mlx(np.array(given, kind))], {"decimals": decimals})
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(np.array(found), np.array(wanted, kind))

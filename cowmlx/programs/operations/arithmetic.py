@@ -9,7 +9,15 @@ import mlx.core as mx
 
 from cowmlx.programs.operations import rules
 from cowmlx.programs.operations.elementary import power
-from cowmlx.programs.operations.making import PAIR, cast, elementwise, example, magnitude, row
+from cowmlx.programs.operations.making import (
+    PAIR,
+    cast,
+    constant,
+    elementwise,
+    example,
+    magnitude,
+    row,
+)
 from cowmlx.programs.operations.row import Attribute, Spec
 from cowmlx.programs.operations.rules import inexact, promote
 
@@ -67,16 +75,36 @@ def _divmod(*inputs: Any, **attributes: Any) -> list[Spec]:
 
 
 def _round(a: mx.array, decimals: int) -> mx.array:
-    """Round to decimals; mlx multiplies by 10^d in the array's type, where that may overflow."""
+    """Round to decimals; mlx scales by float32 numbers, which other types lose digits by."""
     if decimals == 0:
         return mx.round(a)
+    scale = 10 ** abs(decimals)
     if not mx.issubdtype(a.dtype, mx.floating):
-        return a if decimals > 0 else mx.round(a, decimals)
+        return a if decimals > 0 else _round_integers(a, scale)
     wide = a.astype(mx.float32) if a.dtype in (mx.float16, mx.bfloat16) else a
-    result = mx.round(wide, decimals)
-    if decimals > 0:
-        result = mx.where(mx.isfinite(result), result, wide)  # too large to have such digits
+    by = constant(scale, wide)
+    result = mx.round(wide * by) / by if decimals > 0 else mx.round(wide / by) * by
+    result = mx.where(mx.isfinite(result), result, wide)  # too large to have such digits
     return result.astype(a.dtype)
+
+
+def _round_integers(a: mx.array, scale: int) -> mx.array:
+    """Round to multiples of a power of 10, the bounds of the dtype instead of those beyond."""
+    if a.dtype == mx.bool_:
+        return mx.zeros_like(a)
+    least, most = (int(bound) for bound in (mx.iinfo(a.dtype).min, mx.iinfo(a.dtype).max))
+    wide = a.astype(mx.int32) if a.dtype.size < 4 else a
+    by = mx.array(scale, wide.dtype)
+    above = remainder(wide, by)
+    below = by - above
+    is_odd = remainder(floor_divide(wide, by), mx.array(2, wide.dtype)) == 1
+    up = mx.logical_or(above > below, mx.logical_and(above == below, is_odd))
+    low = mx.array(least, wide.dtype)
+    # mlx takes no number of 64 bits.
+    high = ~mx.array(0, wide.dtype) if most >> 63 else mx.array(most, wide.dtype)
+    lowered = mx.where(wide < low + above, low, wide - above)
+    raised = mx.where(wide > high - below, high, wide + below)
+    return mx.where(up, raised, lowered).astype(a.dtype)
 
 
 def _clip(given: Any, /, **attributes: Any) -> Spec:
@@ -220,10 +248,19 @@ ROWS = (
     ),
     elementwise(
         "round",
-        "The nearest number with so many decimals, halves to the even one.",
+        "The nearest number with so many decimals, halves to the even one; an integer stays within "
+        "its dtype.",
         "round(a 10^d) / 10^d",
         function=_round,
         accepted=rules.REAL,
+        examples=[
+            example("[2,3]"),
+            example("[]"),
+            example("[0]"),
+            example("[2,3] 0.5..2", decimals=2),
+            example("[4] 100..2000", decimals=-2),
+            example("int32[6] -99..99", decimals=-1),
+        ],
         aliases="rint round_nearest_even",
         attributes=(
             Attribute("decimals", "int", 0, "How many digits after the point.", low=-9, high=9),
