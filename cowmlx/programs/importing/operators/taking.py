@@ -75,7 +75,10 @@ def _gather_nd(node: OnnxNode) -> Value:
 
 
 def _flat_places(node: OnnxNode, places: Value, sides: Any) -> Value:
-    """Return places in a flattened array, of places along each axis in the last axis."""
+    """Return places in a flattened array, of places along each axis in the last axis.
+
+    One that is outside of an axis is outside of the array.
+    """
     if not all(isinstance(side, int) for side in sides):
         raise Unsupported(f"axes of {sides} are not known before a run")
     strides = [math.prod(sides[at + 1 :]) for at in range(len(sides))]
@@ -84,8 +87,17 @@ def _flat_places(node: OnnxNode, places: Value, sides: Any) -> Value:
     turned = node.apply(
         "where", node.apply("less", places, zero), node.apply("add", places, limits), places
     )
+    outside = node.apply("any", _outside(node, turned, limits), axis=-1)
     scaled = node.apply("multiply", turned, node.scope.constant(np.array(strides), places.dtype))
-    return node.apply("sum", scaled, axis=-1)
+    return node.apply(
+        "where", outside, node.number(math.prod(sides), places), node.apply("sum", scaled, axis=-1)
+    )
+
+
+def _outside(node: OnnxNode, places: Value, limits: Value) -> Value:
+    """Return which places from the front are beyond an axis."""
+    below = node.apply("less", places, node.number(0, places))
+    return node.apply("logical_or", below, node.apply("greater_equal", places, limits))
 
 
 _SCATTERS = {
@@ -126,6 +138,7 @@ def _scatter_elements(node: OnnxNode) -> Value:
         node.scope.constant(np.asarray(rest), places.dtype),
     )
     total, length = math.prod(sides), math.prod(shape)
+    flat = node.apply("where", _outside(node, turned, side), node.number(total, places), flat)
     found = node.apply(
         op,
         node.scope.reshape(value, [total]),
@@ -184,7 +197,8 @@ def _slice(node: OnnxNode) -> Value:
     if is_symbolic(value.known):
         whole = [slice(None)] * value.rank
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
-            whole[axis] = slice(int(start), int(stop), step)  # type: ignore[arg-type]
+            first = _first(int(start), value.known.shape[axis], step)  # type: ignore[arg-type]
+            whole[axis] = slice(first, int(stop), step)  # type: ignore[arg-type]
         return node.scope.constant(np.asarray(value.known[tuple(whole)], object))
     if all(isinstance(each, int) for each in (*starts, *stops)):
         return _fixed_slice(node, value, starts, stops, axes, steps)
@@ -208,6 +222,11 @@ def _slice_parts(node: OnnxNode, rank: int) -> tuple[list[Dim], list[Dim], list[
 _FAR = 2**31 - 1
 
 
+def _first(start: int, side: int, step: int) -> int:
+    """Return a start that is within the axis where a slice goes backwards."""
+    return 0 if step < 0 and start + side < 0 else start
+
+
 def _fixed_slice(
     node: OnnxNode, value: Value, starts: Any, stops: Any, axes: list[int], steps: list[int]
 ) -> Value:
@@ -215,7 +234,7 @@ def _fixed_slice(
     for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
         side = value.shape[axis]
         if isinstance(side, int):
-            start, stop, _ = slice(start, stop, step).indices(side)
+            start, stop, _ = slice(_first(start, side, step), stop, step).indices(side)
             if step < 0 and stop < 0:
                 stop = -side - 1
         firsts.append(max(-_FAR, min(_FAR, start)))
