@@ -180,7 +180,9 @@ def tensor_value(scope: Scope, tensor: Any, folder: str, uses: int = 1) -> Value
         lambda: onnx_tensors.array_of(tensor, folder),
         uses,
     )
-    return scope.weight(weight)
+    value = scope.weight(weight)
+    value.bits = 4 if tensor.data_type in onnx_tensors.FOUR_BITS else None
+    return value
 
 
 def sparse_value(scope: Scope, sparse: Any, folder: str) -> Value:

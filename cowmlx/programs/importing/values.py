@@ -86,6 +86,7 @@ class Value:
         source: another value and axes: this is its transpose, which no node has computed yet.
         weight: the array of the file that it is.
         made: the node that computes it, if one does.
+        bits: of its integers, where the file has fewer than the dtype.
     """
 
     spec: Spec
@@ -95,6 +96,7 @@ class Value:
     source: tuple[Value, tuple[int, ...]] | None = None
     weight: Weight | None = None
     made: Made | None = None
+    bits: int | None = None
     cache: dict[Any, Any] = field(default_factory=dict)
 
     @property

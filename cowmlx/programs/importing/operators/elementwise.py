@@ -156,9 +156,11 @@ def _divide(node: OnnxNode) -> Steps[Value]:
         return node.apply("divide", a, b)
     if a.dtype.startswith("u"):
         return node.apply("floor_divide", a, b)
-    size = node.apply("floor_divide", node.apply("abs", a), node.apply("abs", b))
-    sign = node.apply("multiply", node.apply("sign", a), node.apply("sign", b))
-    return node.apply("multiply", size, sign)
+    # Not by absolute values: the least integer has none.
+    quotient, zero = node.apply("floor_divide", a, b), node.number(0, a)
+    is_rounded = node.apply("not_equal", node.apply("remainder", a, b), zero)
+    up = node.apply("logical_and", is_rounded, node.apply("less", quotient, zero))
+    return node.apply("add", quotient, node.scope.cast(up, a.dtype))
 
 
 @converts("Mod")
@@ -273,7 +275,8 @@ def _is_infinite(node: OnnxNode) -> Value:
         return node.apply("isinf", node.input())
     if positive or negative:
         return node.apply("isposinf" if positive else "isneginf", node.input())
-    return node.apply("not_equal", node.input(), node.input())
+    both = [node.apply(op, node.input()) for op in ("isposinf", "isneginf")]
+    return node.apply("logical_and", *both)
 
 
 @converts("Elu", "Celu", "LeakyRelu")

@@ -102,7 +102,7 @@ def _gemm(node: OnnxNode) -> Value:
     if node.attr("transA", 0):
         a = node.scope.transpose(a, (1, 0))
     plain = alpha == 1 and (c is None or beta == 1) and "float" in dtype
-    if plain and node.attr("transB", 0) and (c is None or c.rank == 1):
+    if plain and node.attr("transB", 0) and (c is None or c.shape == (b.shape[0],)):
         return node.apply("linear", a, b, c)
     if node.attr("transB", 0):
         b = node.scope.transpose(b, (1, 0))

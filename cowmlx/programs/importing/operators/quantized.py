@@ -11,6 +11,7 @@ from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.dimensions import count
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
+from cowmlx.programs.importing.operators.elementwise import WIDE
 from cowmlx.programs.importing.operators.products import channels_first, convolved
 from cowmlx.programs.importing.values import Value, Weight, numpy_type
 from cowmlx.programs.operations.row import Spec
@@ -51,8 +52,11 @@ def _dequantize(node: OnnxNode) -> Value:
     if zero is not None:
         point = node.scope.cast(_along(node, zero, value, axis, block), wide)
         number = node.apply("subtract", number, point)
-    scaled = node.scope.cast(number, scale.dtype)
-    return node.apply("multiply", scaled, _along(node, scale, value, axis, block))
+    by = _along(node, scale, value, axis, block)
+    if scale.dtype in WIDE:  # a number may be beyond their range, and its product within it
+        number, by = node.scope.cast(number, "float32"), node.scope.cast(by, "float32")
+    product = node.apply("multiply", node.scope.cast(number, by.dtype), by)
+    return node.scope.cast(product, scale.dtype)
 
 
 def _dequantized_weight(
@@ -76,7 +80,9 @@ def _dequantized_weight(
         if points is not None:
             array = array - _placed(points(), array, axis, block).astype(array.dtype)
         by = scales()
-        return array.astype(by.dtype) * _placed(by, array, axis, block)
+        wide = "float32" if scale.dtype in WIDE else by.dtype
+        product = array.astype(wide) * _placed(by, array, axis, block).astype(wide)
+        return product.astype(by.dtype)
 
     name = node.proto.output[0]
     return node.scope.weight(Weight(name, Spec(value.shape, scale.dtype), change, 1, base))
@@ -131,11 +137,19 @@ def _quantize(node: OnnxNode) -> Value:
     if zero is None and node.attr("output_dtype"):
         wanted = dtype_of(node.attr("output_dtype"), "its result")
     point = None if zero is None else _along(node, zero, value, axis, block)
-    return quantized(node, value, _along(node, scale, value, axis, block), point, wanted)
+    by = _along(node, scale, value, axis, block)
+    return quantized(node, value, by, point, wanted, None if zero is None else zero.bits)
 
 
-def quantized(node: OnnxNode, value: Value, scale: Value, zero: Value | None, dtype: str) -> Value:
-    """Return round(value / scale) + zero, within the range of an integer."""
+def quantized(
+    node: OnnxNode,
+    value: Value,
+    scale: Value,
+    zero: Value | None,
+    dtype: str,
+    bits: int | None = None,
+) -> Value:
+    """Return round(value / scale) + zero, within the range of an integer, of fewer bits perhaps."""
     if "int" not in dtype:
         raise Unsupported(f"quantizes to {dtype}")
     wide = node.scope.cast(value, "float32")
@@ -143,7 +157,8 @@ def quantized(node: OnnxNode, value: Value, scale: Value, zero: Value | None, dt
     if zero is not None:
         level = node.apply("add", level, node.scope.cast(zero, "float32"))
     bounds = np.iinfo(dtype)
-    held = node.apply("clip", level, a_min=int(bounds.min), a_max=int(bounds.max))
+    by = 1 << (bounds.bits - (bits or bounds.bits))
+    held = node.apply("clip", level, a_min=int(bounds.min) // by, a_max=int(bounds.max) // by)
     return node.scope.cast(held, dtype)
 
 
@@ -169,14 +184,24 @@ def _matmul_integer(node: OnnxNode) -> Value:
     a = _centred(node, node.input(0), node.optional(2), by_rows=True)
     b = _centred_weight(node, node.input(1), node.optional(3))
     terms = b.shape[-2] if b.rank > 1 else b.shape[0]
+
+    def multiply(part: Value) -> Value:
+        return node.apply("matmul", part, node.scope.cast(b, part.dtype))
+
+    return _exactly(node, a, terms, multiply)
+
+
+def _exactly(node: OnnxNode, a: Value, terms: Any, multiply: Callable[[Value], Value]) -> Value:
+    """Return sums of so many products of integers of 8 bits as int32."""
     if not isinstance(terms, int) or terms > EXACT:
-        wide = node.apply("matmul", node.scope.cast(a, "float64"), node.scope.cast(b, "float64"))
-        return node.scope.cast(wide, "int32")
+        return node.scope.cast(multiply(node.scope.cast(a, "float64")), "int32")
+    if terms <= EXACT >> 4:
+        return node.scope.cast(multiply(a), "int32")
     # Sums of whole products may be beyond float32's integers, those of four bits are not.
     sixteen = node.number(16, a)
     high = node.apply("floor", node.apply("divide", a, sixteen))
     low = node.apply("subtract", a, node.apply("multiply", high, sixteen))
-    parts = [node.scope.cast(node.apply("matmul", part, b), "int32") for part in (high, low)]
+    parts = [node.scope.cast(multiply(part), "int32") for part in (high, low)]
     return node.apply("add", node.apply("multiply", parts[0], node.number(16, parts[0])), parts[1])
 
 
@@ -221,7 +246,14 @@ def _scalar(node: OnnxNode, value: Value) -> Value:
 def _conv_integer(node: OnnxNode) -> Value:
     image = _centred(node, node.input(0), node.optional(2))
     kernel = _kernel(node, node.input(1), node.optional(3))
-    return node.scope.cast(channels_first(node, convolved(node, image, kernel)), "int32")
+    return channels_first(node, _convolved_exactly(node, image, kernel))
+
+
+def _convolved_exactly(node: OnnxNode, image: Value, kernel: Value) -> Value:
+    def convolve(part: Value) -> Value:
+        return convolved(node, part, node.scope.cast(kernel, part.dtype))
+
+    return _exactly(node, image, count(kernel.shape[1:]), convolve)
 
 
 def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
@@ -237,10 +269,11 @@ def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
 @converts("QLinearConv")
 def _quantized_conv(node: OnnxNode) -> Value:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (node.input(at) for at in range(8))
-    found = convolved(node, _centred(node, x, x_zero), _kernel(node, w, w_zero))
+    whole = _convolved_exactly(node, _centred(node, x, x_zero), _kernel(node, w, w_zero))
     bias = node.optional(8)
     if bias is not None:
-        found = node.apply("add", found, node.scope.cast(bias, "float32"))
+        whole = node.apply("add", whole, node.scope.cast(bias, "int32"))
+    found = node.scope.cast(whole, "float32")
     factor = node.apply("multiply", _scalar(node, x_scale), _scalar(node, w_scale))
     scaled = channels_first(node, node.apply("multiply", found, factor))
     return quantized(node, scaled, _scalar(node, scale), _scalar(node, zero), zero.dtype)

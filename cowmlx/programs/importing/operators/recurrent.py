@@ -16,6 +16,8 @@ from cowmlx.programs.operations.row import Spec
 Gate = Callable[[Value], Value]
 _PLAIN = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "relu", "Softsign": "softsign"}
 _PLAIN["Softplus"] = "softplus"
+_WITH_ALPHA = ("hardsigmoid", "leakyrelu", "elu")
+_WITH_BETA = ("hardsigmoid",)
 
 
 class _Layer:
@@ -44,17 +46,15 @@ class _Layer:
     def activations(self, defaults: list[str]) -> list[Callable[[Scope, Value], Value]]:
         """Return the functions of gates."""
         names = self.node.attr("activations") or defaults * 2
+        alphas = iter(self.node.attr("activation_alpha") or ())
+        betas = iter(self.node.attr("activation_beta") or ())
+        made = []
+        for name in names:  # of both directions: each takes the next numbers that it has use for
+            alpha = next(alphas, None) if name.lower() in _WITH_ALPHA else None
+            beta = next(betas, None) if name.lower() in _WITH_BETA else None
+            made.append(_activation(self.node, name, alpha, beta))
         count = len(defaults)
-        names = names[self.direction * count : (self.direction + 1) * count]
-        alphas, betas = self.node.attr("activation_alpha"), self.node.attr("activation_beta")
-        return [
-            _activation(self.node, name, _at(alphas, at), _at(betas, at))
-            for at, name in enumerate(names, self.direction * count)
-        ]
-
-
-def _at(values: Any, at: int) -> float | None:
-    return values[at] if values and at < len(values) else None
+        return made[self.direction * count : (self.direction + 1) * count]
 
 
 def _activation(
