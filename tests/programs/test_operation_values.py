@@ -408,3 +408,21 @@ def test_rounding_keeps_all_digits(dtype, decimals, given, wanted):
     (found,) = run(find("round"), [to_mlx(np.array(given, kind))], {"decimals": decimals})
     assert found.dtype == dtype
     np.testing.assert_array_equal(np.array(found), np.array(wanted, kind))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "a", "b", "wanted"),
+    [
+        ("uint32", [5, 7, 9], [6, 6, 6], [True, True, False]),
+        ("uint8", [0, 255, 2], [255, 0, 0], [False, False, True]),
+        ("int8", [127, -128, -127], [-128, 127, -128], [False, False, True]),
+        ("int64", [2**63 - 1, 2**62 + 1], [-(2**63), 2**62], [False, True]),
+        ("uint64", [2**64 - 1, 2**63 + 3], [0, 2**63], [False, False]),
+        ("bool", [True, False], [False, False], [True, True]),
+    ],
+)
+def test_integers_are_close_by_their_distance(dtype, a, b, wanted):
+    arrays = [to_mlx(np.array(each, dtype)) for each in (a, b)]
+    attributes = {"rtol": 0.0, "atol": 2.0, "equal_nan": False}
+    assert run(find("isclose"), arrays, attributes)[0].tolist() == wanted
+    assert run(find("allclose"), arrays, attributes)[0].item() == all(wanted)

@@ -16,6 +16,8 @@ _RTOL = Attribute("rtol", "float", 1e-5, "What may differ, relative to b.", low=
 _ATOL = Attribute("atol", "float", 1e-8, "What may differ besides.", low=0)
 _EQUAL_NAN = Attribute("equal_nan", "bool", False, "Whether nan equals nan.")
 
+_UNSIGNED = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
+
 
 def _differ(a: mx.array, b: mx.array) -> mx.array:
     """Compare with ``equal``: mlx 0.32.4 loses rows of ``not_equal`` if only b has rows."""
@@ -58,6 +60,17 @@ def _shifted(left: bool) -> Callable[[mx.array, mx.array], mx.array]:
     return function
 
 
+def _isclose(a: mx.array, b: mx.array, **attributes: Any) -> mx.array:
+    """Compare integers by their distance, which their own dtype may not hold."""
+    dtype = mx.result_type(a, b)
+    if not mx.issubdtype(dtype, mx.integer):
+        return mx.isclose(a, b, **attributes)
+    a, b = a.astype(dtype), b.astype(dtype)
+    distance = (mx.maximum(a, b) - mx.minimum(a, b)).astype(_UNSIGNED[dtype.size])
+    bound = attributes["atol"] + attributes["rtol"] * mx.abs(b.astype(mx.float32))
+    return distance.astype(mx.float32) <= bound
+
+
 def _where(*inputs: Any, **attributes: Any) -> Spec:
     dtype = promote([given.dtype for given in inputs[1:]])
     return spec(broadcast([given.shape for given in inputs]), dtype)
@@ -93,12 +106,13 @@ ROWS = (
         "isclose",
         "Whether elements are nearly equal.",
         "|a - b| <= atol + rtol |b|",
+        _isclose,
         attributes=(_RTOL, _ATOL, _EQUAL_NAN),
     ),
     row(
         "allclose(a, b)",
         _allclose,
-        mx.allclose,
+        lambda *arrays, **attributes: mx.all(_isclose(*arrays, **attributes)),
         "Whether all elements are nearly equal.",
         "all of |a - b| <= atol + rtol |b|",
         [example("[2,3]", "[2,3]"), example("[0]", "[]")],

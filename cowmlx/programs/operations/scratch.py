@@ -235,8 +235,8 @@ SCRATCH: dict[str, Scratch] = {
     "binary_cross_entropy": _each(8, 80),
     "log_cosh_loss": _each(8, 80),
     # Inputs that meet in a shape that the result may lack.
-    "isclose": _meeting(8, 4),
-    "allclose": _meeting(8, 4),
+    "isclose": _meeting(16, 4),
+    "allclose": _meeting(16, 4),
     "cross": _meeting(0, 3),
     "vecdot": _meeting(0, 2),
     "einsum": _einsum,
