@@ -154,3 +154,38 @@ def test_one_number_is_added_to_a_product():
     node = helper.make_node("Gemm", ["x", "w", "c"], ["y"], transB=1)
     weights = {"w": np.ones((4, 3), "float32"), "c": np.float32([2])}
     assert computed(node, {"x": np.ones((2, 3), "float32")}, weights).tolist() == [[5.0] * 4] * 2
+
+
+def test_remainders_of_integers_have_the_sign_of_the_dividend():
+    node = helper.make_node("Mod", ["x", "d"], ["y"], fmod=1)
+    x, d = np.int32([-(2**31), -7, 7, 6]), np.int32([3, 3, -3, -3])
+    assert computed(node, {"x": x}, {"d": d}).tolist() == [-2, -1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [([2**40 + 1, 2**40 + 1], 2**40 + 1), ([-7, 2, 0], -1), ([7, -2, 0], 1)],
+)
+def test_means_of_integers_are_cut(given, wanted):
+    node = helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)
+    assert computed(node, {"x": np.array(given)}, {}).item() == wanted
+
+
+def test_means_of_small_integers_do_not_overflow():
+    node = helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)
+    assert computed(node, {"x": np.full(6, 2**30, "int32")}, {}).item() == 2**30
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("terms", [0, 1, 5, 700])
+def test_products_of_integers_wrap_and_are_exact(kind, terms):
+    rng = np.random.default_rng(terms)
+    bounds = np.iinfo(kind)
+    a, b = (
+        rng.integers(bounds.min, bounds.max, shape, kind, endpoint=True)
+        for shape in ((2, 3, terms), (terms, 4))
+    )
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    found = computed(node, {"x": a}, {"w": b})
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found, a @ b)

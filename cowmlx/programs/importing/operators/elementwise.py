@@ -154,6 +154,11 @@ def _divide(node: OnnxNode) -> Steps[Value]:
     a, b = node.input(0), node.input(1)
     if "float" in a.dtype or a.dtype == "complex64":
         return node.apply("divide", a, b)
+    return quotient_of(node, a, b)
+
+
+def quotient_of(node: OnnxNode, a: Value, b: Value) -> Value:
+    """Return the quotient of integers, rounded towards 0."""
     if a.dtype.startswith("u"):
         return node.apply("floor_divide", a, b)
     # Not by absolute values: the least integer has none.
@@ -166,16 +171,13 @@ def _divide(node: OnnxNode) -> Steps[Value]:
 @converts("Mod")
 def _modulo(node: OnnxNode) -> Value:
     a, b = node.input(0), node.input(1)
-    if not node.attr("fmod", 0):
+    if not node.attr("fmod", 0) or a.dtype.startswith("u"):
         return node.apply("remainder", a, b)
+    if "int" in a.dtype:  # the least integer has no absolute value
+        return node.apply("subtract", a, node.apply("multiply", quotient_of(node, a, b), b))
     size = node.apply("remainder", node.apply("abs", a), node.apply("abs", b))
-    return node.apply(
-        "where", node.apply("less", a, node.number(0, a)), _negative(node, size), size
-    )
-
-
-def _negative(node: OnnxNode, value: Value) -> Value:
-    return value if value.dtype.startswith("u") else node.apply("negative", value)
+    below = node.apply("less", a, node.number(0, a))
+    return node.apply("where", below, node.apply("negative", size), size)
 
 
 @converts("Pow")

@@ -85,11 +85,34 @@ def _operands(value: Value, op: str) -> list[tuple[Value, Value]]:
 
 
 def product(node: OnnxNode, a: Value, b: Value) -> Value:
-    """Return a matrix product, of integers too."""
+    """Return a matrix product; of integers, which wrap, too."""
     if "int" not in a.dtype:
         return node.apply("matmul", a, b)
-    wide = node.apply("matmul", node.scope.cast(a, "float64"), node.scope.cast(b, "float64"))
-    return node.scope.cast(wide, a.dtype)
+    whole = "uint64" if "64" in a.dtype else "uint32"
+    terms = b.shape[-2] if b.rank > 1 else b.shape[0]
+    # Sums of products of so few bits are exact in float64.
+    bits = (53 - terms.bit_length()) // 2 if isinstance(terms, int) else 16
+    size = int(whole[4:])
+    left, right = (_digits(node, value, whole, bits) for value in (a, b))
+    total: Value | None = None
+    for at, first in enumerate(left):
+        for by, second in enumerate(right[: -(-size // bits) - at]):
+            part = node.scope.cast(node.apply("matmul", first, second), "uint64")
+            part = node.apply("left_shift", part, node.number((at + by) * bits, part))
+            total = part if total is None else node.apply("add", total, part)
+    assert total is not None
+    return node.scope.cast(total, a.dtype)
+
+
+def _digits(node: OnnxNode, value: Value, whole: str, bits: int) -> list[Value]:
+    """Return integers as float64 numbers of a few bits each, the lowest first."""
+    value = node.scope.cast(value, whole)
+    digits = []
+    for shift in range(0, int(whole[4:]), bits):
+        digit = node.apply("right_shift", value, node.number(shift, value))
+        digit = node.apply("bitwise_and", digit, node.number((1 << bits) - 1, value))
+        digits.append(node.scope.cast(digit, "float64"))
+    return digits
 
 
 @converts("Gemm")

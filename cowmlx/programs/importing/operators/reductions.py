@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
-from cowmlx.programs.dimensions import compare
+from cowmlx.programs.dimensions import compare, count
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.operators.elementwise import quotient_of
 from cowmlx.programs.importing.operators.shaping import reshaped
 from cowmlx.programs.importing.values import Value
 
@@ -52,12 +53,24 @@ def reduced(node: OnnxNode, kind: str, value: Value, axes: list[int], keep: bool
         if any(compare(value.shape[axis], 0) for axis in axes):
             return _extreme(node, "Max", value, axes, options)
         return node.apply("logsumexp", value, **options) if axes else value
+    elif kind == "Mean" and "int" in value.dtype:
+        found = _whole_mean(node, value, axes, options)
     else:
         found = node.apply(PLAIN.get(kind, "sum"), value, **options)
     if found.dtype != value.dtype:
         found = node.scope.cast(found, value.dtype)
     after = {"L2": "sqrt", "LogSum": "log"}.get(kind)
     return node.apply(after, found) if after else found
+
+
+def _whole_mean(node: OnnxNode, value: Value, axes: list[int], options: dict[str, Any]) -> Value:
+    """Return the mean of integers, rounded towards 0; by floats where axes may be empty."""
+    size = count([value.shape[axis] for axis in axes])
+    if not isinstance(size, int) or size == 0:
+        return node.apply("mean", value, **options)
+    wide = node.scope.cast(value, "uint64" if value.dtype == "uint64" else "int64")
+    total = node.apply("sum", wide, **options)
+    return quotient_of(node, total, node.number(size, total))
 
 
 def _extreme(
@@ -116,8 +129,6 @@ def _softmax(node: OnnxNode) -> Value:
     axis = node.axis(1 if flat else -1, value.rank)
     shape = value.shape
     if flat and axis != value.rank - 1:
-        from cowmlx.programs.dimensions import count
-
         value = reshaped(node, value, [count(shape[:axis]), count(shape[axis:])])
         axis = 1
     if node.op == "Hardmax":
