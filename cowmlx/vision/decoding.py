@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import warnings
 
@@ -18,6 +19,9 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ACCEPTED = "PNG, JPEG, WebP, BMP or GIF"
 _ORIENTATION = 0x0112  # of EXIF
 _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
+_MOST_SCANS, _MOST_SEGMENTS = 100, 4096  # of a JPEG; encoders write about 10 scans
+_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")  # those with a length, and the last one
+_START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 _RUN_LENGTHS = {1: "RLE8", 2: "RLE4"}  # of BMP; Pillow decodes them in Python, byte by byte
 
 
@@ -40,7 +44,8 @@ def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int
 
     Raises:
         NotFound: there is no Pillow.
-        BadFormat: it is no image of a known format, compressed BMP, or damaged.
+        BadFormat: it is no image of a known format, compressed BMP, a JPEG of too many scans, or
+            damaged.
         InvalidArgument: it has too many pixels.
     """
     image = _opened(file, name)
@@ -60,6 +65,8 @@ def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int
             f"{name} is a BMP compressed by {compression}; only uncompressed ones are decoded",
             file=name,
         )
+    if bytes(file[:2]) == b"\xff\xd8":
+        _require_few_scans(file, name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -104,6 +111,25 @@ def _opened(file: memoryview, name: str) -> Any:
         raise _damaged(error, name) from error
 
 
+def _require_few_scans(file: memoryview, name: str) -> None:
+    """Refuse a JPEG of many scans: each is a pass over all pixels, and takes few bytes.
+
+    Raises:
+        BadFormat: it has too many, or too many segments to count them.
+    """
+    at = scans = segments = 0
+    while (found := _MARKER.search(file, at)) is not None:
+        marker, at = found[1][0], found.end()
+        if marker == _END_OF_IMAGE:
+            return
+        at += int.from_bytes(file[at : at + 2])
+        segments += 1
+        scans += marker == _START_OF_SCAN
+        if scans > _MOST_SCANS or segments > _MOST_SEGMENTS:
+            what = f"{_MOST_SCANS} scans" if scans > _MOST_SCANS else f"{_MOST_SEGMENTS} segments"
+            raise BadFormat(f"{name} is a JPEG of more than {what}", file=name)
+
+
 def _damaged(error: Exception, name: str) -> BadFormat:
     """Return the error of a damaged file; raises where memory is short instead."""
     if not isinstance(error, OSError) or error.errno is not None:  # Pillow's own has none
@@ -114,14 +140,24 @@ def _damaged(error: Exception, name: str) -> BadFormat:
 
 def _turned(image: Any) -> Any:
     """Turn an image as its EXIF orientation says; one that is damaged says nothing."""
-    from PIL import ImageOps
+    from PIL.Image import Transpose
 
     try:
-        orientation = image.getexif().get(_ORIENTATION, 1)
+        orientation = image.getexif().get(_ORIENTATION)
     except Exception as error:
         _damaged(error, "")
         return image
-    return image if orientation not in range(2, 9) else ImageOps.exif_transpose(image)
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    turn = turns.get(orientation) if isinstance(orientation, int) else None
+    return image if turn is None else image.transpose(turn)
 
 
 def _plain(image: Any) -> Any:

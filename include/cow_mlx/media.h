@@ -47,7 +47,8 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * @param size   of bytes, 1 to 2147483647
  * @param out    receives the handle
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
- * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, or a damaged file
+ * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, JPEG of more than
+ *                               100 scans, or a damaged file
  * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: the extra "images" of the
  * package
  * @retval COW_MLX_ENOMEM        as for cow_mlx_media_from_pixels()

@@ -155,6 +155,48 @@ def test_exif_turns_an_image(media):
     assert media.info(media.file(data)) == media.info(media.pixels(turned))
 
 
+def test_exif_turns_an_image_whose_other_tags_are_odd(media):
+    image = Image.fromarray(picture(4, 2))
+    entries = (0x0112, 3, 1, 6), (0x010F, 5, 5, 8), (0x0100, 8, 2, 0)
+    table = b"".join(
+        struct.pack("<HHI", *entry[:3])
+        + (struct.pack("<HH", entry[3], 0) if entry[1] == 3 else struct.pack("<I", entry[3]))
+        for entry in entries
+    )
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(entries)) + table + bytes(4)
+    plain, odd = encoded(image, "JPEG"), encoded(image, "JPEG", exif=exif)
+    decoded = Image.open(io.BytesIO(plain)).transpose(Image.Transpose.ROTATE_270)
+    assert media.info(media.file(odd)) == media.info(media.pixels(np.asarray(decoded)))
+
+
+def scans(count, behind=b""):
+    """A progressive JPEG of grey in so many scans."""
+
+    def segment(marker, data):
+        return bytes((0xFF, marker)) + struct.pack(">H", 2 + len(data)) + data
+
+    frame = segment(0xC2, struct.pack(">BHHBBBB", 8, 64, 64, 1, 1, 0x11, 0))
+    tables = [segment(0xC4, bytes((kind, 1, *bytes(15), 0))) for kind in (0x00, 0x10)]
+    first = segment(0xDA, bytes((1, 1, 0, 0, 0, 0))) + bytes(8)
+    later = segment(0xDA, bytes((1, 1, 0, 1, 63, 0))) + b"\0"
+    quantization = segment(0xDB, b"\0" + b"\1" * 64)
+    comment = segment(0xFE, b"\xff\xd9")
+    body = quantization + frame + b"".join(tables) + comment + first + comment
+    return b"\xff\xd8" + body + later * (count - 1) + b"\xff\xd9" + behind
+
+
+def test_a_jpeg_of_many_scans_is_refused(media):
+    """Each is a pass over all pixels."""
+    assert media.info(media.file(scans(100, behind=b"\xff\xda" * 5000)))["width"] == 64
+    for count in (101, 5000):
+        assert "more than 100 scans" in refused(EFORMAT, media.file, scans(count))
+    usual = encoded(Image.fromarray(picture(40, 30)), "JPEG", progressive=True)
+    plain = np.asarray(Image.open(io.BytesIO(usual)))
+    assert media.info(media.file(usual)) == media.info(media.pixels(plain))
+    long = scans(2).replace(b"\xff\xdb", b"\xff\xfe\0\2" * 5000 + b"\xff\xdb", 1)
+    assert "more than 4096 segments" in refused(EFORMAT, media.file, long)
+
+
 def test_odd_modes_become_plain_ones(media):
     cmyk = encoded(Image.fromarray(picture(6, 6)).convert("CMYK"), "JPEG")
     assert media.info(media.file(cmyk))["channels"] == 3
