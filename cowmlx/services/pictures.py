@@ -84,6 +84,7 @@ def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:
     """Return the pixels of an image part; None of another part."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "image":
+        _require_keys(part, ("type", "media"), where)
         handle = part.get("media")
         if handle is None:
             raise InvalidArgument(
@@ -96,11 +97,50 @@ def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:
         return handles.get(KIND_MEDIA, handle)  # type: ignore[return-value]
     if kind != "image_url":
         return None
+    _require_keys(part, ("type", "image_url"), where)
     value = part.get("image_url")
-    url = value.get("url") if isinstance(value, dict) else value
+    url = value
+    if isinstance(value, dict):
+        _require_keys(value, ("url", "detail"), f"{where}.image_url")
+        _require_auto(value.get("detail"), f"{where}.image_url.detail")
+        url = value.get("url")
     if not isinstance(url, str):
         raise wrong_type(f"{where}.image_url.url", "a string", url)
     return _decoded(url, f"{where}.image_url.url")
+
+
+def _require_keys(part: dict[str, Any], accepted: tuple[str, ...], where: str) -> None:
+    """Refuse keys that would be ignored.
+
+    Raises:
+        InvalidArgument: one is not null, and not accepted.
+    """
+    for key, value in part.items():
+        if key not in accepted and value is not None:
+            raise InvalidArgument(
+                f"{where}.{key[:_SHOWN]} is no key of an image; they are {', '.join(accepted)}",
+                reason="unknown_option",
+                argument=f"{where}.{key[:_SHOWN]}",
+            )
+
+
+def _require_auto(detail: object, where: str) -> None:
+    """Refuse a detail that would not be followed.
+
+    Raises:
+        InvalidArgument: it is another than "auto".
+    """
+    if detail in (None, "auto"):
+        return
+    if not isinstance(detail, str):
+        raise wrong_type(where, "a string", detail)
+    raise InvalidArgument(
+        f"{where} is {detail[:_SHOWN]!r}; it can only be 'auto': the model's folder says how "
+        "large its images are",
+        argument=where,
+        value=detail[:_SHOWN],
+        accepted="auto",
+    )
 
 
 def _decoded(url: str, where: str) -> Pixels:

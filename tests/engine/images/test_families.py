@@ -93,7 +93,7 @@ def test_a_data_url_is_the_image_that_it_encodes(lib, seer, media, recorded):
     out = io.BytesIO()
     Image.fromarray(recorded["first"]).save(out, "PNG")
     url = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
-    part = {"type": "image_url", "image_url": {"url": url}}
+    part = {"type": "image_url", "image_url": {"url": url, "detail": "auto"}}
     tokens = lib.chat_prompt(seer, [{"role": "user", "content": [part]}])
     assert tokens == lib.chat_prompt(seer, said(media(recorded["first"])))
     for bad in ("https://example.com/a.png", "file:///etc/passwd", "a.png", "data:image/png,abc"):
@@ -118,6 +118,11 @@ def test_bad_parts_are_refused_by_name(lib, seer, media, recorded, calf):
         ({"type": "image", "media": 2**70}, EHANDLE, "is not an open media"),
         ({"type": "image", "media": seer}, EHANDLE, "is not an open media"),
         ({"type": "image_url", "image_url": {"url": 7}}, EINVAL, "image_url.url"),
+        ({"type": "image", "media": handle, "max_pixels": 9}, EINVAL, "content[0].max_pixels is"),
+        ({"type": "image_url", "image_url": "a", "media": 7}, EINVAL, "content[0].media is no"),
+        ({"type": "image_url", "image_url": {"url": "a", "size": 9}}, EINVAL, "image_url.size is"),
+        ({"type": "image_url", "image_url": {"detail": "low"}}, EINVAL, "detail is 'low'"),
+        ({"type": "image_url", "image_url": {"detail": 7}}, EINVAL, "image_url.detail"),
         ({"type": "video", "media": handle}, EUNSUPPORTED, "takes text, and images"),
     ]
     for part, status, text in cases:

@@ -766,8 +766,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  *
  * If the model takes images (cow_mlx_model_info(), "images"), a content part of a message may be
  * {"type": "image", "media": 7}, where 7 is an open cow_mlx_media, or {"type": "image_url",
- * "image_url": {"url": "data:image/png;base64,..."}}. Other URLs are refused, and images with a
- * side longer than 65,535 pixels. The positions of an image, and of tokens among them, get ids
+ * "image_url": {"url": "data:image/png;base64,..."}}, also with "detail": "auto". Other URLs and
+ * keys are refused, and images with a side longer than 65,535 pixels. The positions of an image, and of tokens among them, get ids
  * below -1, which cow_mlx_context_begin() takes, whole images only. They are valid for this model
  * as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
  *
@@ -1912,7 +1912,8 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * @param size   of bytes, 1 to 2147483647
  * @param out    receives the handle
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
- * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, or a damaged file
+ * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, JPEG of more than
+ *                               100 scans, or a damaged file
  * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: the extra "images" of the
  * package
  * @retval COW_MLX_ENOMEM        as for cow_mlx_media_from_pixels()
