@@ -322,7 +322,7 @@ class Context:
         self.model.require_ranks()
         rolling, given = self.params.rolling, len(prompt)
         if rolling is not None:
-            prompt = rolling.cut(prompt)
+            prompt = rolling.cut_prompt(prompt)
         self._reserve(len(prompt), params, draft, 0 if known is None else known.nbytes)
         try:
             with mx.stream(self.stream()):

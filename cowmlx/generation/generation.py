@@ -165,6 +165,7 @@ class Generation(Handover):
         self.finish = finish
         self.phase = Phase.ENDED
         self._pending = self._layers = None
+        self.prompt.give_up()
         self.host_logits.close()
 
     # ---------------------------------------------------------------- Prompt

@@ -9,6 +9,7 @@ import mlx.core as mx
 from cowmlx.cache.sequence import Snapshot, common_prefix
 from cowmlx.cache.shared import back_to
 from cowmlx.cache.trimming import shorten
+from cowmlx.errors import ContextFull
 from cowmlx.models.images import advance, next_chunk, whole
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.generation.drafting import Drafter
     from cowmlx.generation.sampling.samples import Sample
+    from cowmlx.models.images import ImageSteps
 
 
 class RollingWindow:
@@ -43,6 +45,24 @@ class RollingWindow:
         """Return the tokens that stay, after ``dropped`` earlier ones."""
         more = self.dropped(len(tokens) + dropped) - dropped
         return whole(tokens[: self.keep] + tokens[self.keep + more :]) if more else tokens
+
+    def cut_prompt(self, tokens: list[int]) -> list[int]:
+        """Return the tokens of a prompt that stay.
+
+        Raises:
+            ContextFull: an image at its end is too long for them.
+        """
+        kept = self.cut(tokens)
+        if kept and kept[-1] == tokens[-1]:
+            return kept
+        image = len(tokens) - len(whole(tokens[:-1]))
+        left = len(tokens) - self.dropped(len(tokens)) - self.keep
+        raise ContextFull(
+            f"the prompt ends with an image of {image} tokens, but this context has place for "
+            f"{left} at its end",
+            needed=image,
+            available=left,
+        )
 
 
 class Reuse:
@@ -216,6 +236,7 @@ class Prompt:
         self._drafter = drafter
         self._keeper = keeper
         self._has_rows = min(tokens) < 0  # of embeddings
+        self._image_steps: set[ImageSteps] = set()  # that are under way
         self._chunk = 0  # tokens that are computing
         self._chunk_began = 0.0
         self._chunk_starting = 0.0  # seconds: mlx waits for some operations
@@ -252,7 +273,11 @@ class Prompt:
         if not self._has_rows:
             return self._rest[:size]
         chunk = next_chunk(self._rest, size)
-        return [] if advance(chunk) else chunk
+        return [] if advance(chunk, self._image_steps) else chunk
+
+    def give_up(self) -> None:
+        """Drop what has been computed of an image that is not complete."""
+        self._image_steps.clear()
 
     def hold(self, chunk: list[int]) -> None:
         """Note tokens that the layers process or have processed."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cowmlx.generation.context import Context
+    from cowmlx.models.images import ImageSteps
 
 MOST_LOGITS = 1 << 24
 """Numbers of the logits that are computed at once, at most, unless one token has more."""
@@ -239,10 +240,11 @@ def steps(
     if start.behind is not None:
         mx.eval(reading.take([-1], start.behind))
     sequence, feed, position = start.sequence, start.feed, start.position
+    image_steps: set[ImageSteps] = set()
     while feed and any(map(reading.wants, range(position, position + len(feed)))):
         size = _chunk(context, len(sequence.tokens))
         chunk = next_chunk(feed, size)
-        while advance(chunk):
+        while advance(chunk, image_steps):
             yield
         feed = feed[len(chunk) :]
         wanted = [place for place in range(position, position + len(chunk)) if reading.wants(place)]

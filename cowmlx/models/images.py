@@ -42,6 +42,17 @@ _HASH = "[0-9a-f]{32}"
 _GRID = "[1-9][0-9]{0,5}x[1-9][0-9]{0,5}"
 
 
+class ImageSteps:
+    """The computation of an image's embeddings. Prompts share it, and it ends with the last one.
+
+    Args:
+        steps: of the encoder.
+    """
+
+    def __init__(self, steps: Generator[None, None, mx.array]) -> None:
+        self.steps = steps
+
+
 class Image:
     """An image of a prompt. Its embeddings are computed once, when a network needs them.
 
@@ -76,7 +87,7 @@ class Image:
         self._layout: list[int] = []
         self.both_ways = encoder.both_ways
         self.rows: mx.array | None = None
-        self._steps: Generator[None, None, mx.array] | None = None
+        self._steps: ref[ImageSteps] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -93,23 +104,29 @@ class Image:
         """Return the token that is looked up at a position; -1: it has a row."""
         return self._layout[index]
 
-    def advance(self) -> bool:
+    def advance(self, held: set[ImageSteps]) -> bool:
         """Compute the embeddings for a while; false if they are there.
+
+        Args:
+            held: takes the computation, which is given up when nothing holds it.
 
         Raises:
             BadState: there are no pixels.
         """
         if self.rows is not None:
             return False
-        if self._steps is None:
+        own = None if self._steps is None else self._steps()
+        if own is None:
             if self._pixels is None:
                 raise BadState(
                     "an image of the prompt is known by the hash in a saved context alone; give "
                     "the messages with the image once more"
                 )
-            self._steps = self._encoder.steps(self._pixels)
+            own = ImageSteps(self._encoder.steps(self._pixels))
+            self._steps = ref(own)
+        held.add(own)
         try:
-            self._encoder.turns.take(self._steps)
+            self._encoder.turns.take(own.steps)
         except StopIteration as stop:
             self.rows, self._steps = _spread(stop.value, self._layout), None
             self._pixels = None
@@ -392,14 +409,21 @@ def next_chunk(tokens: list[int], size: int) -> list[int]:
     return chunk
 
 
-def advance(tokens: list[int]) -> bool:
+def advance(tokens: list[int], held: set[ImageSteps]) -> bool:
     """Compute embeddings of the images of tokens for a while; false if they are all there.
+
+    Args:
+        tokens: of a prompt.
+        held: holds what is computed until all are there.
 
     Raises:
         BadState: an image has no pixels.
     """
     images = {token.image for token in tokens if isinstance(token, ImagePosition)}
-    return any(image.advance() for image in images)
+    if any(image.advance(held) for image in images):
+        return True
+    held.clear()
+    return False
 
 
 def whole(tokens: list[int]) -> list[int]:

@@ -292,8 +292,17 @@ class Model:
         unread = weights.Unread(network, weights.shards(self.path), self.path)
         _become(network, blank.network)
         self._unread, self._slept, self._kernels = unread, known, None
+        encoder = getattr(self.images, "encoder", None)
+        if encoder is not None:
+            encoder.drop_tower()
         for what in ("fingerprint", "hidden states", "mtp head"):
             self.remembered.forget(what)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Bytes of its weights, if they are read, with those of its tower."""
+        encoder = getattr(self.images, "encoder", None)
+        return (self.nbytes if self.is_read else 0) + (0 if encoder is None else encoder.nbytes)
 
     def _check_weights(self) -> Generator[None, None, None]:
         """Make sure that the weights are those from before the sleep.

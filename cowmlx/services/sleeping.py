@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
-from weakref import WeakKeyDictionary
+from functools import partial
+from weakref import WeakKeyDictionary, ref
 
 from cowmlx import resources
 from cowmlx.accelerate import rope
 from cowmlx.errors import BadState, CowMlxError
 from cowmlx.generated import constants
 from cowmlx.models import fingerprint
+from cowmlx.models.images import ImageStore
 from cowmlx.scheduling.stepped import SteppedCall
 
 TYPE_CHECKING = False
@@ -63,6 +65,15 @@ class Sleep:
         """Take note of a model, and of what loads it again with its weights left on disk."""
         self._loads[model] = load
         model.make_room = self.make_room
+        if isinstance(model.images, ImageStore):
+            model.images.encoder.make_room = partial(self._make_room_for_tower, ref(model))
+
+    def _make_room_for_tower(
+        self, model: ref[Model], size: int, peak: int
+    ) -> Generator[object, None, None]:
+        reader = model()
+        assert reader is not None  # a context works with it
+        return self.make_room(size + reader.bytes_in_memory, peak, reader)
 
     def steps(self, model: Model) -> Generator[object, None, None]:
         """Put a model to sleep.
@@ -134,15 +145,16 @@ class Sleep:
         if not limit:
             return
         awake = [model for model in self._models() if model.is_read and model is not reader]
-        excess = sum(model.nbytes for model in awake) + size - limit
+        excess = sum(model.bytes_in_memory for model in awake) + size - limit
         for model in sorted(awake, key=lambda model: model.used):
             if excess <= 0:
                 return
+            held = model.bytes_in_memory
             try:
                 yield from self.steps(model)
             except CowMlxError:
                 continue
-            excess -= model.nbytes
+            excess -= held
 
     def _models(self) -> list[Model]:
         handles = self._runtime.handles

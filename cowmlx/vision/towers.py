@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Generic, TypeVar
 
 import mlx.core as mx
@@ -16,7 +17,7 @@ from cowmlx.vision.siglip import SiglipOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterable
     from typing import Any, TypeGuard
 
 MOST_LAYERS = 1 << 8
@@ -24,6 +25,7 @@ MOST_LAYERS = 1 << 8
 MOST_SIZE = 1 << 16
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
 _GROUP_BYTES = 1 << 23  # of weights that are read in a turn
+_VALUES = 1024  # of a weight that are hashed
 _CONV_AXES = (4, 5)  # of images; of frames of images
 
 TowerT = TypeVar("TowerT", bound=Module)
@@ -141,7 +143,11 @@ def is_stored(name: str, places: dict[str, str]) -> bool:
 
 
 def load_steps(
-    tower: Module, path: str, config: dict[str, Any], places: dict[str, str]
+    tower: Module,
+    path: str,
+    config: dict[str, Any],
+    places: dict[str, str],
+    make_room: Callable[[int, int], Iterable[object]] | None = None,
 ) -> Generator[None, None, None]:
     """Read a tower's weights and put them into the form of the device, in bounded parts.
 
@@ -150,6 +156,8 @@ def load_steps(
         path: the folder.
         config: of the folder, for the format of quantized weights.
         places: parts of the names that are stored, and what they are in ``tower``.
+        make_room: makes room for the weights; called with their bytes, and with those that reading
+            them takes at its peak.
 
     Raises:
         NotFound, BadFormat, InputOutput, OutOfMemory: as for a model's load.
@@ -166,9 +174,25 @@ def load_steps(
     _quantize(tower, found, config)
     weights.assign(tower, found, path)
     tower.eval()  # kernels have no gradient
-    prepare_for_device(tower, constants.ACTIVATIONS_EXACT)
+    form = prepare_for_device(tower, constants.ACTIVATIONS_EXACT)
+    if make_room is not None:
+        for _ in make_room(*weights.bytes_to_load(tower, form.passing, _GROUP_BYTES)):
+            yield
     for _ in weights.evaluate(tower, path, _GROUP_BYTES):
         yield
+
+
+def hash_steps(tower: Module) -> Generator[None, None, str]:
+    """Return a hash of some values of each weight, yielding behind each."""
+    digest = blake2b(digest_size=16)
+    for name, array in weights.flatten(tower.parameters()).items():
+        digest.update(f"{name} {array.shape} {array.dtype}\n".encode())
+        values = array.reshape(-1)[:: max(1, array.size // _VALUES)]
+        values = mx.contiguous(values).view(mx.uint8)
+        mx.eval(values)
+        digest.update(memoryview(values))  # type: ignore[arg-type]
+        yield
+    return digest.hexdigest()
 
 
 def _flat(array: mx.array) -> mx.array:

@@ -203,7 +203,8 @@ typedef struct cow_mlx_stats {
  *                               not compile
  * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or its tokenizer
  *                               does not support
- * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing is changed
+ * @retval COW_MLX_ECONTEXT      count is more than the context may hold, or with
+ *                               COW_MLX_OVERFLOW_ROLL an image at the end is; nothing is changed
  * @retval COW_MLX_ENOMEM        also: there is too little memory for the prompt and max_tokens
  *                               (docs/guides/memory.md); nothing is changed
  * @retval COW_MLX_ESTATE        another call is running on the context

@@ -174,8 +174,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t time
 COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out);
 
 /**
- * Put a model to sleep: free its weights, the caches of its contexts and checkpoints, and its
- * processed prompts. Contexts keep their tokens and parameters.
+ * Put a model to sleep: free its weights, those for images too, the caches of its contexts and
+ * checkpoints, and its processed prompts. Contexts keep their tokens and parameters.
  *
  * The next call that needs the weights reads them again from the folder, in steps as a load, so
  * that other models generate meanwhile. The next begin on a context processes its tokens again,

@@ -601,8 +601,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t time
 COW_MLX_API cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out);
 
 /**
- * Put a model to sleep: free its weights, the caches of its contexts and checkpoints, and its
- * processed prompts. Contexts keep their tokens and parameters.
+ * Put a model to sleep: free its weights, those for images too, the caches of its contexts and
+ * checkpoints, and its processed prompts. Contexts keep their tokens and parameters.
  *
  * The next call that needs the weights reads them again from the folder, in steps as a load, so
  * that other models generate meanwhile. The next begin on a context processes its tokens again,
@@ -1285,7 +1285,8 @@ typedef struct cow_mlx_stats {
  *                               not compile
  * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or its tokenizer
  *                               does not support
- * @retval COW_MLX_ECONTEXT      count is more than the context may hold; nothing is changed
+ * @retval COW_MLX_ECONTEXT      count is more than the context may hold, or with
+ *                               COW_MLX_OVERFLOW_ROLL an image at the end is; nothing is changed
  * @retval COW_MLX_ENOMEM        also: there is too little memory for the prompt and max_tokens
  *                               (docs/guides/memory.md); nothing is changed
  * @retval COW_MLX_ESTATE        another call is running on the context
