@@ -162,11 +162,12 @@ def _turned(image: Any) -> Any:
 
 def _plain(image: Any) -> Any:
     """Return an image in grey, RGB or RGBA of 8 bits."""
-    if image.mode in _CHANNELS:
-        return image
-    if image.mode == "1":
-        return image.convert("L")
     if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips them
         return image.point(lambda value: value / 256).convert("L")
-    alpha = image.mode in ("LA", "PA", "La", "RGBa") or "transparency" in image.info
+    is_keyed = image.info.get("transparency") is not None  # one color is transparent
+    if image.mode in _CHANNELS and (image.mode == "RGBA" or not is_keyed):
+        return image
+    if image.mode == "1" and not is_keyed:
+        return image.convert("L")
+    alpha = image.mode in ("LA", "PA", "La", "RGBa") or is_keyed
     return image.convert("RGBA" if alpha else "RGB")

@@ -17,7 +17,7 @@ from mlx.nn.layers.linear import Linear
 from cowmlx.errors import Unsupported
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
-from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
+from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain_steps
 from cowmlx.vision.resampling import LANCZOS
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import is_size, siglip_places, text_width, vision_options
@@ -220,7 +220,7 @@ class Idefics3ImageEncoder(ImageEncoder[TowerWithConnector]):
         """Return the tiles of an image, of bytes."""
         split, tile = self._split(pixels.width, pixels.height), self._tile
         resized = self._preprocessing.resized_steps
-        image = yield from resized(plain(pixels), *split.first)
+        image = yield from resized((yield from plain_steps(pixels)), *split.first)
         image = yield from resized(image, *split.second)
         made = [
             image[row * tile : (row + 1) * tile, column * tile : (column + 1) * tile]

@@ -18,7 +18,7 @@ from cowmlx.networks.encoders.layers import Activation
 from cowmlx.text.image_places import Written
 from cowmlx.vision.encoder import ImageEncoder
 from cowmlx.vision.lfm2_tiles import SPLITTING, Tiling
-from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain
+from cowmlx.vision.preprocessing import Preprocessing, patches_of, plain_steps
 from cowmlx.vision.resampling import smoothed
 from cowmlx.vision.siglip import Siglip, SiglipOptions
 from cowmlx.vision.towers import (
@@ -193,7 +193,8 @@ class Lfm2VlImageEncoder(ImageEncoder[_Tower]):
     def _tiles(self, pixels: Pixels) -> Generator[None, None, list[mx.array]]:
         """Return the tiles of an image, of bytes."""
         tiles, size = self._tiling.of(pixels.width, pixels.height), self._tiling.tile
-        image, resized, made = plain(pixels), self._preprocessing.resized_steps, []
+        image, made = (yield from plain_steps(pixels)), []
+        resized = self._preprocessing.resized_steps
         if tiles.rows:
             large = yield from resized(image, tiles.rows * size, tiles.columns * size)
             made = [

@@ -29,6 +29,7 @@ _WHOLE = "processor_config.json"  # has the same for images, and more, in folder
 _LONGEST = (1 << 16) - 1  # pixels of a side
 # Bytes of a pixel: resized twice, normalized and cut into patches.
 _OF_PIXEL = 2 * 3 + 3 * 3 * 4
+_PART = 1 << 20  # pixels that are put on white in a turn
 _STEPS = ("do_resize", "do_rescale", "do_normalize")
 # Images are RGB, and an image alone is padded by nothing.
 _WITHOUT_EFFECT = ("do_convert_rgb", "do_pad", "do_sample_frames")
@@ -103,7 +104,7 @@ class Preprocessing:
     @property
     def key(self) -> str:
         """A text that is equal for equal preprocessing."""
-        text = json.dumps(self.settings, sort_keys=True)
+        text = f"alpha on white {json.dumps(self.settings, sort_keys=True)}"
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def sides(self, name: str, *accepted: str) -> list[int]:
@@ -217,7 +218,7 @@ class Preprocessing:
         Returns:
             (height, width, 3) of float32.
         """
-        image = yield from self.resized_steps(plain(pixels), height, width)
+        image = yield from self.resized_steps((yield from plain_steps(pixels)), height, width)
         return (
             yield from turns.joined(
                 lambda part: self.normalized(image[part]), height, width * 3 * _NORMALIZING
@@ -258,11 +259,30 @@ def is_finite(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MOST
 
 
-def plain(pixels: Pixels) -> mx.array:
-    """Return an image of bytes, (H, W, 1 or 3)."""
+def plain_steps(pixels: Pixels) -> Generator[None, None, mx.array]:
+    """Return an image of bytes, (H, W, 1 or 3), on white where it is transparent.
+
+    Yields between bounded parts.
+    """
     size = (pixels.height, pixels.width, pixels.channels)
     buffer: Any = pixels.contiguous().cast("B", size)
-    return mx.array(buffer)[..., :3]
+    image = mx.array(buffer)
+    if pixels.channels < 4:
+        return image
+    lines, parts = max(1, _PART // pixels.width), []
+    for at in range(0, pixels.height, lines):
+        if at:
+            yield
+        parts.append(_on_white(image[at : at + lines]))
+        mx.eval(parts[-1])
+    return mx.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
+def _on_white(image: mx.array) -> mx.array:
+    """Return RGBA of bytes on white, as RGB: rounded as Pillow's ``alpha_composite`` does."""
+    alpha = image[..., 3:].astype(mx.uint32)
+    color = image[..., :3].astype(mx.uint32) * alpha + 255 * (255 - alpha) + 128
+    return (((color >> 1) + 128 * color) >> 15).astype(mx.uint8)
 
 
 def patches_of(image: mx.array, size: int) -> mx.array:

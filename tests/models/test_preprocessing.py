@@ -7,6 +7,7 @@ import json
 import mlx.core as mx
 import numpy as np
 import pytest
+from PIL import Image
 from support import tiny_vision_models
 from support.paths import ROOT
 
@@ -14,6 +15,7 @@ from cowmlx import resources
 from cowmlx.errors import BadFormat, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.steps import finished
 from cowmlx.text import tokenizer_files
+from cowmlx.vision import preprocessing
 from cowmlx.vision.image_encoders import open_encoder
 from cowmlx.vision.pixels import MAX_PIXELS, pixels_steps
 
@@ -68,6 +70,32 @@ def test_images_are_those_of_transformers(opened, number):
         values = own.reshape(-1)[:: own.size // VALUES]
         near = 0.1 if case["family"] == "lfm2_vl" else 1e-3  # torchvision rounds otherwise
         np.testing.assert_allclose(values, part["values"], rtol=1e-4, atol=near)
+
+
+def test_transparent_images_are_seen_on_white():
+    """As transformers' convert_to_rgb puts them, by Pillow, for each color and alpha."""
+    colors, alphas = np.meshgrid(np.arange(256), np.arange(256))
+    array = np.stack([colors, 255 - colors, colors[::-1], alphas], axis=-1).astype(np.uint8)
+    image = Image.fromarray(array, "RGBA")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    expected = np.asarray(Image.alpha_composite(white, image).convert("RGB"))
+    for lines in (256, 100):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(preprocessing, "_PART", 256 * lines)
+            pixels = finished(pixels_steps(array, memoryview(array), array.shape))
+            found = finished(preprocessing.plain_steps(pixels))
+        np.testing.assert_array_equal(np.array(found), expected)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "idefics3", "llava", "lfm2_vl", "qwen2_vl"])
+def test_towers_get_transparent_images_on_white(opened, name):
+    array = np.random.default_rng(5).integers(0, 256, (40, 50, 4), dtype=np.uint8)
+    image = Image.fromarray(array, "RGBA")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    plain = np.asarray(Image.alpha_composite(white, image).convert("RGB"))
+    encoder = opened(name, {})
+    for own, other in zip(*(seen(encoder, name, each) for each in (array, plain)), strict=True):
+        np.testing.assert_array_equal(own, other)
 
 
 REFUSED = [

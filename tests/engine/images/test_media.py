@@ -210,6 +210,20 @@ def test_odd_modes_become_plain_ones(media):
     assert media.info(media.file(moving)) == media.info(media.pixels(first))
 
 
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
+def test_transparent_colors_are_kept(media, mode):
+    """So that models see what transformers' convert_to_rgb gives: the image on white."""
+    image = Image.fromarray(picture(6, 4, 4), "RGBA").convert(mode)
+    kept = {"1": 0, "L": image.getpixel((1, 1)), "P": 0, "RGB": image.getpixel((1, 1))}
+    options = {"transparency": kept[mode]} if mode in kept else {}
+    data = encoded(image, "PNG", **options)
+    opened = Image.open(io.BytesIO(data))
+    assert mode not in kept or opened.info["transparency"] is not None
+    assert media.info(media.file(data)) == media.info(
+        media.pixels(np.asarray(opened.convert("RGBA")))
+    )
+
+
 def test_bombs_and_damaged_files_are_refused(media):
     assert str(MAX_PIXELS) in refused(EINVAL, media.file, png(65535, 65535))
     assert str(MAX_PIXELS) in refused(EINVAL, media.file, png(2**31 - 1, 2**31 - 1))
