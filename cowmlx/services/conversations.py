@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.generation.message_marks import prompt_steps
 from cowmlx.models.images import ImageStore, NoImages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
-    from cowmlx.handles import HandleTable
     from cowmlx.models.model import Model
+    from cowmlx.services.runtime import Runtime
     from cowmlx.text.chat_options import Conversation
 
 
-def read_conversation(
-    model: Model, messages: str, options: str | None, handles: HandleTable
-) -> Conversation:
-    """Read a conversation (JSON texts), and render it.
+def conversation_steps(
+    model: Model, messages: str, options: str | None, runtime: Runtime
+) -> Generator[None, None, tuple[list[int], Conversation]]:
+    """Read a conversation (JSON texts), and render it: return its prompt, and the conversation.
 
     Args:
         model: that answers it.
         messages: a JSON text.
         options: the same, or None.
-        handles: of images.
+        runtime: with the open images, and the bounds of memory.
     """
     from cowmlx.text.chat_options import Conversation  # late: not every host chats
 
@@ -35,14 +37,23 @@ def read_conversation(
     parsed_options = _parse_json("options_json", options, dict) if options else {}
     pictures, sees = None, isinstance(model.images, ImageStore)
     if isinstance(model.images, ImageStore):
-        from cowmlx.services.pictures import taken  # late: few models take images
+        from cowmlx.services.pictures import taken_steps  # late: few models take images
 
-        parsed_messages, pictures = taken(model.images, parsed_messages, handles)
+        steps = taken_steps(model.images, parsed_messages, runtime)
+        parsed_messages, pictures = yield from steps
     elif isinstance(model.images, NoImages):
         from cowmlx.services.pictures import refuse  # late: few models have towers
 
         refuse(parsed_messages, model.images)
-    return Conversation(model, parsed_messages, parsed_options, pictures, sees=sees)
+    conversation = Conversation(model, parsed_messages, parsed_options, pictures, sees=sees)
+    return (yield from prompt_steps(model, conversation)), conversation
+
+
+def chat_prompt_steps(
+    model: Model, messages: str, options: str | None, runtime: Runtime
+) -> Generator[None, None, list[int]]:
+    """Return the prompt of a conversation; arguments as of :func:`conversation_steps`."""
+    return (yield from conversation_steps(model, messages, options, runtime))[0]
 
 
 def _parse_json(name: str, text: str, kind: type) -> Any:

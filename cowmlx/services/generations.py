@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cowmlx.call import keeps_call
 from cowmlx.errors import BadState, InvalidArgument, Unsupported
-from cowmlx.generation.message_marks import prompt_steps
 from cowmlx.generation.params import GenerationParams
 from cowmlx.generation.waiters import (
     BeginWaiter,
@@ -14,7 +13,7 @@ from cowmlx.generation.waiters import (
     PollWaiter,
 )
 from cowmlx.models.embedded import EMBEDDED
-from cowmlx.services.conversations import read_conversation
+from cowmlx.services.conversations import conversation_steps
 from cowmlx.services.transfers import Preparing
 
 TYPE_CHECKING = False
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from cowmlx.services.contexts import Contexts
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime
+    from cowmlx.text.chat_options import Conversation
 
 
 class Generations:
@@ -88,10 +88,9 @@ class Generations:
         context = self._contexts.idle(handle)
         _refuse_logprobs(fields)
         params = GenerationParams(fields)
-        handles = self._runtime.handles
-        conversation = read_conversation(context.model, messages, options, handles)
 
-        def begin(prompt: list[int]) -> None:
+        def begin(rendered: tuple[list[int], Conversation]) -> None:
+            prompt, conversation = rendered
             if not prompt:
                 raise InvalidArgument(
                     "the chat template makes nothing of messages_json",
@@ -104,7 +103,7 @@ class Generations:
             if answer.note:
                 call.note(answer.note)
 
-        steps = prompt_steps(context.model, conversation)
+        steps = conversation_steps(context.model, messages, options, self._runtime)
         try:
             next(steps)
         except StopIteration as stop:

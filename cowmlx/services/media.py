@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cowmlx.call import keeps_call
-from cowmlx.errors import InvalidArgument, OutOfRange
+from cowmlx.errors import InvalidArgument, OutOfMemory, OutOfRange
 from cowmlx.generated.constants import KIND_MEDIA
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.vision.pixels import MAX_PIXELS, pixels_steps, require_sides
@@ -19,6 +19,34 @@ if TYPE_CHECKING:
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime
     from cowmlx.vision.pixels import Pixels
+
+
+def decode_steps(
+    runtime: Runtime, file: memoryview, name: str = "bytes"
+) -> Generator[None, None, Pixels]:
+    """Decode a file in memory. The pixels count for the runtime's memory limit.
+
+    Args:
+        runtime: bounds the memory.
+        file: the bytes.
+        name: of these in messages.
+
+    Raises:
+        NotFound, BadFormat, InvalidArgument, OutOfMemory: see
+            :func:`cowmlx.vision.decoding.decode`.
+    """
+    from cowmlx.vision import decoding  # late: hosts usually have pixels
+
+    data, size = decoding.decode(file, name, runtime.require_room)
+    yield
+    memory = runtime.arrays.memory(len(data))
+    if memory is None:
+        raise OutOfMemory(f"{name} needs {len(data)} bytes of memory, and there are fewer")
+    kept = memory.bytes()
+    kept[:] = data
+    del data
+    yield
+    return (yield from pixels_steps(memory, kept, size))
 
 
 class MediaCalls:
@@ -61,20 +89,8 @@ class MediaCalls:
             size = height, width, channels
             pixels = yield from pixels_steps(held, held.memory(), size)
         else:
-            pixels = yield from self.decode_steps(held.memory())
+            pixels = yield from decode_steps(self._runtime, held.memory())
         return self._runtime.handles.add(KIND_MEDIA, pixels)
-
-    def decode_steps(self, file: memoryview) -> Generator[None, None, Pixels]:
-        """Decode a file in memory.
-
-        Raises:
-            NotFound, BadFormat, InvalidArgument: see :func:`cowmlx.vision.decoding.decode`.
-        """
-        from cowmlx.vision import decoding  # late: hosts usually have pixels
-
-        data, size = decoding.decode(file)
-        yield
-        return (yield from pixels_steps(data, memoryview(data), size))
 
     def media_info(self, handle: int) -> dict[str, Any]:
         """Return the result of ``media_info``."""

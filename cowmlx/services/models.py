@@ -19,11 +19,10 @@ from cowmlx.errors import BadState, Canceled, InvalidArgument, OutOfRange, Unsup
 from cowmlx.generated import constants
 from cowmlx.generated.defaults import MODEL
 from cowmlx.generation.batched import note_why_not
-from cowmlx.generation.message_marks import prompt_steps
 from cowmlx.generation.pace import PREFILL_CHUNK
 from cowmlx.models.images import ImageStore, info_of
 from cowmlx.scheduling.stepped import SteppedCall
-from cowmlx.services.conversations import read_conversation
+from cowmlx.services.conversations import chat_prompt_steps
 from cowmlx.services.loading import Loading, ModelToCome
 from cowmlx.services.sleeping import FallingAsleep, Sleep, Waking
 
@@ -291,8 +290,7 @@ class Models:
     ) -> None:
         """Render a conversation (JSON texts); the call ends with its tokens."""
         model = self.get(handle)
-        conversation = read_conversation(model, messages, options, self._runtime.handles)
-        self._run(call, model, prompt_steps(model, conversation))
+        self._run(call, model, chat_prompt_steps(model, messages, options, self._runtime))
 
     @keeps_call
     def model_embed(

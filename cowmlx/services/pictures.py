@@ -7,58 +7,82 @@ import binascii
 
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.generated.constants import KIND_MEDIA
-from cowmlx.steps import finished
+from cowmlx.services.media import decode_steps
 from cowmlx.text.chat_messages import wrong_type
 from cowmlx.text.image_places import Pictures
-from cowmlx.vision.pixels import pixels_steps
+from cowmlx.vision.pixels import Pixels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
     from cowmlx.handles import HandleTable
     from cowmlx.models.images import Image, ImageStore, NoImages
-    from cowmlx.vision.pixels import Pixels
+    from cowmlx.services.runtime import Runtime
 
 _KINDS = ("image", "image_url")
 _SHOWN = 60  # characters of a URL in a message
 
 
-def taken(
-    store: ImageStore, messages: list[Any], handles: HandleTable
-) -> tuple[list[Any], Pictures | None]:
+class _Url(str):
+    """A data: URL.
+
+    Attributes:
+        where: its place in the messages.
+    """
+
+    where = ""
+
+
+def taken_steps(
+    store: ImageStore, messages: list[Any], runtime: Runtime
+) -> Generator[None, None, tuple[list[Any], Pictures | None]]:
     """Return messages whose image parts say nothing but their type, and the images.
+
+    Yields between files, which are decoded. Handles are looked up before.
 
     Args:
         store: of the model.
         messages: as hosts give them.
-        handles: of open images.
+        runtime: with the open images, and the bounds of memory.
 
     Raises:
         InvalidArgument: a part is malformed.
         UnknownHandle: a handle is not open.
         NotFound, BadFormat: a file cannot be decoded.
+        OutOfMemory: there is too little memory for its pixels.
     """
+    made, sources = _sources(messages, runtime.handles)
     images: list[Image] = []
     texts: list[str] = []
+    for source in sources:
+        pixels = source if isinstance(source, Pixels) else (yield from _decoded(source, runtime))
+        images += store.images_of(pixels)
+        texts.append(store.encoder.text(pixels.width, pixels.height))
+    if not images:
+        return messages, None
+    store.keep(images)
+    ids = [list(range(image.first, image.first - image.count, -1)) for image in images]
+    return made, Pictures(store.encoder.written, texts, ids, images)
+
+
+def _sources(messages: list[Any], handles: HandleTable) -> tuple[list[Any], list[Pixels | _Url]]:
+    """Return messages whose image parts say nothing but their type, and what these name."""
+    sources: list[Pixels | _Url] = []
     made = []
     for index, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):
             parts = []
             for number, part in enumerate(content):
-                pixels = _pixels(part, f"messages[{index}].content[{number}]", handles)
-                if pixels is not None:
-                    images += store.images_of(pixels)
-                    texts.append(store.encoder.text(pixels.width, pixels.height))
-                parts.append(part if pixels is None else {"type": "image"})
+                source = _source(part, f"messages[{index}].content[{number}]", handles)
+                if source is not None:
+                    sources.append(source)
+                parts.append(part if source is None else {"type": "image"})
             message = {**message, "content": parts}
         made.append(message)
-    if not images:
-        return messages, None
-    store.keep(images)
-    ids = [list(range(image.first, image.first - image.count, -1)) for image in images]
-    return made, Pictures(store.encoder.written, texts, ids, images)
+    return made, sources
 
 
 def refuse(messages: list[Any], why: NoImages) -> None:
@@ -80,8 +104,8 @@ def refuse(messages: list[Any], why: NoImages) -> None:
                 )
 
 
-def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:
-    """Return the pixels of an image part; None of another part."""
+def _source(part: Any, where: str, handles: HandleTable) -> Pixels | _Url | None:
+    """Return the pixels of an image part, or the URL that has them; None of another part."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "image":
         _require_keys(part, ("type", "media"), where)
@@ -106,7 +130,9 @@ def _pixels(part: Any, where: str, handles: HandleTable) -> Pixels | None:
         url = value.get("url")
     if not isinstance(url, str):
         raise wrong_type(f"{where}.image_url.url", "a string", url)
-    return _decoded(url, f"{where}.image_url.url")
+    made = _Url(url)
+    made.where = f"{where}.image_url.url"
+    return made
 
 
 def _require_keys(part: dict[str, Any], accepted: tuple[str, ...], where: str) -> None:
@@ -143,7 +169,8 @@ def _require_auto(detail: object, where: str) -> None:
     )
 
 
-def _decoded(url: str, where: str) -> Pixels:
+def _decoded(url: _Url, runtime: Runtime) -> Generator[None, None, Pixels]:
+    where = url.where
     head, comma, data = url.partition(",")
     if not head.startswith("data:") or not head.endswith(";base64") or not comma:
         raise InvalidArgument(
@@ -157,7 +184,4 @@ def _decoded(url: str, where: str) -> Pixels:
         file = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidArgument(f"{where} is not base64: {error}", argument=where) from None
-    from cowmlx.vision import decoding
-
-    pixels, size = decoding.decode(memoryview(file), where)
-    return finished(pixels_steps(pixels, memoryview(pixels), size))
+    return (yield from decode_steps(runtime, memoryview(file), where))

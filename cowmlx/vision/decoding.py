@@ -13,6 +13,7 @@ from cowmlx.vision.pixels import MAX_PIXELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
@@ -22,6 +23,7 @@ _CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 _MOST_SCANS, _MOST_SEGMENTS = 100, 4096  # of a JPEG; encoders write about 10 scans
 _MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")  # those with a length, and the last one
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
+_STORED = 4  # bytes of a pixel of color in Pillow
 _RUN_LENGTHS = {1: "RLE8", 2: "RLE4"}  # of BMP; Pillow decodes them in Python, byte by byte
 
 
@@ -32,12 +34,15 @@ def available() -> bool:
     return "PIL" in sys.modules or find_spec("PIL") is not None
 
 
-def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int, int]]:
+def decode(
+    file: memoryview, name: str, require_room: Callable[[int, str], None]
+) -> tuple[bytes, tuple[int, int, int]]:
     """Decode a file.
 
     Args:
         file: its bytes.
         name: of these in messages.
+        require_room: makes sure that there are so many bytes, before they are taken.
 
     Returns:
         the pixels, and height, width and channels.
@@ -47,6 +52,7 @@ def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int
         BadFormat: it is no image of a known format, compressed BMP, a JPEG of too many scans, or
             damaged.
         InvalidArgument: it has too many pixels.
+        OutOfMemory: there is too little memory for them.
     """
     image = _opened(file, name)
     width, height = image.size
@@ -67,14 +73,15 @@ def decode(file: memoryview, name: str = "bytes") -> tuple[bytes, tuple[int, int
         )
     if bytes(file[:2]) == b"\xff\xd8":
         _require_few_scans(file, name)
+    require_room(width * height * _bytes_of_pixel(image), name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image.seek(0)
             image.load()
-            turned = _turned(image)
-            plain = _plain(turned)
-            return plain.tobytes(), (plain.height, plain.width, _CHANNELS[plain.mode])
+            image = _turned(image)
+            image = _plain(image)
+            return image.tobytes(), (image.height, image.width, _CHANNELS[image.mode])
     except Exception as error:  # Pillow raises OSError, SyntaxError, struct.error and others
         raise _damaged(error, name) from error
 
@@ -138,6 +145,18 @@ def _damaged(error: Exception, name: str) -> BadFormat:
     return BadFormat(f"{name} is a damaged image: {text}", file=name)
 
 
+def _bytes_of_pixel(image: Any) -> int:
+    """Return the bytes of a pixel while it is decoded: as stored, converted, and as it is used."""
+    if image.mode in ("1", "L") and not _is_keyed(image):
+        return 3
+    return 2 * _STORED + _CHANNELS["RGBA"]
+
+
+def _is_keyed(image: Any) -> bool:
+    """Whether one color of an image is transparent."""
+    return image.info.get("transparency") is not None
+
+
 def _turned(image: Any) -> Any:
     """Turn an image as its EXIF orientation says; one that is damaged says nothing."""
     from PIL.Image import Transpose
@@ -164,7 +183,7 @@ def _plain(image: Any) -> Any:
     """Return an image in grey, RGB or RGBA of 8 bits."""
     if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips them
         return image.point(lambda value: value / 256).convert("L")
-    is_keyed = image.info.get("transparency") is not None  # one color is transparent
+    is_keyed = _is_keyed(image)
     if image.mode in _CHANNELS and (image.mode == "RGBA" or not is_keyed):
         return image
     if image.mode == "1" and not is_keyed:

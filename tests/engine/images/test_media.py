@@ -7,12 +7,13 @@ import json
 import struct
 from ctypes import byref, c_int32, c_size_t, create_string_buffer
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from PIL import Image
 from support.hostile_images import png
 from support.library import StatusError
-from support.signatures import EBUFFER, EFORMAT, EHANDLE, EINVAL
+from support.signatures import EBUFFER, EFORMAT, EHANDLE, EINVAL, ENOMEM
 
 MAX_PIXELS = 1 << 26
 RNG = np.random.default_rng(0)
@@ -233,6 +234,22 @@ def test_bombs_and_damaged_files_are_refused(media):
     for kind in ("PNG", "JPEG", "WEBP"):
         data = encoded(Image.fromarray(picture(32, 32)), kind)
         refused(EFORMAT, media.file, data[: len(data) // 2])
+
+
+def test_decoded_pixels_count_for_the_memory_limit(lib, media):
+    """Those of an open image, and those that decoding takes."""
+    data = encoded(Image.new("1", (8192, 8192)), "PNG")
+    limit = mx.get_memory_limit()
+    try:
+        mx.set_memory_limit(lib.info()["memory"]["active"] + (100 << 20))
+        assert "memory" in refused(ENOMEM, media.file, data)
+        mx.set_memory_limit(lib.info()["memory"]["active"] + (230 << 20))
+        first = media.file(data)
+        refused(ENOMEM, media.file, data)
+        lib.check(lib.c.cow_mlx_media_free(first))
+        media.file(data)
+    finally:
+        mx.set_memory_limit(limit)
 
 
 @pytest.mark.parametrize(("compression", "bits", "name"), [(1, 8, "RLE8"), (2, 4, "RLE4")])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import threading
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from driver import delivered
+from PIL import Image
 from seeing import images_of, refused, said
 from support import async_calls, tiny_vision_models
 from support.signatures import ECANCELED, ECONTEXT, EIO, ENOMEM, OVERFLOW_ROLL
 
 from cowmlx.errors import OutOfMemory
 from cowmlx.generation.prompt import Prompt
+from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services.sleeping import Sleep
-from cowmlx.vision import towers, turns
+from cowmlx.vision import decoding, towers, turns
 from cowmlx.vision.gemma3 import Gemma3ImageEncoder
 
 TOWER = 50_000  # bytes, at least
@@ -156,6 +160,45 @@ def test_a_tower_counts_for_the_bound_of_all_models(lib, seer, seen, open_contex
     monkeypatch.setattr(Sleep, "_keep_bound", lambda self, size, _: sizes.append(size) or iter(()))
     lib.begin(open_context(seer), seen(3), max_tokens=0)
     assert sizes[-1] > lib.info(seer)["bytes"] + TOWER
+
+
+def test_files_in_messages_stay_within_the_memory_limit(lib, seer, open_context):
+    parts = []
+    for at in range(4):
+        out, image = io.BytesIO(), Image.new("1", (8192, 8192))
+        image.putpixel((at, 0), 1)
+        image.save(out, "PNG")
+        url = "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+        parts.append({"type": "image_url", "image_url": {"url": url}})
+    messages, limit = [{"role": "user", "content": parts}], mx.get_memory_limit()
+    context = open_context(seer)
+    try:
+        mx.set_memory_limit(active(lib) + (300 << 20))
+        message = refused(ENOMEM, lib.chat_prompt, seer, messages)
+        assert "messages[0].content[2].image_url.url" in message
+        refused(ENOMEM, lib.chat, context, messages, max_tokens=1)
+    finally:
+        mx.set_memory_limit(limit)
+
+
+def test_other_calls_run_between_the_files_of_a_message(lib, seer, monkeypatch):
+    decoded, own = [], decoding.decode
+
+    def decode(*arguments):
+        decoded.append(1)
+        return own(*arguments)
+
+    monkeypatch.setattr(decoding, "decode", decode)
+    at_turn, own_turn = [], SteppedCall.turn
+    monkeypatch.setattr(
+        SteppedCall, "turn", lambda self: at_turn.append(len(decoded)) or own_turn(self)
+    )
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(out, "PNG")
+    url = "data:;base64," + base64.b64encode(out.getvalue()).decode()
+    part = {"type": "image_url", "image_url": {"url": url}}
+    assert lib.chat_prompt(seer, [{"role": "user", "content": [part] * 3}])
+    assert {1, 2, 3} <= set(at_turn)
 
 
 def test_an_image_at_the_end_does_not_roll_out_of_the_window(lib, seer, seen, open_context):

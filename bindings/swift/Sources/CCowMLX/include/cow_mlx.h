@@ -809,6 +809,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * @retval COW_MLX_EUNSUPPORTED  the model has no chat template; a message has an image that the
  *                               model does not take, sound or video
  * @retval COW_MLX_EBUFFER       capacity is too small; *count is the size needed
+ * @retval COW_MLX_ENOMEM        also: too little memory for an image, or
+ *                               runtime_params.memory_limit is reached
  * @retval COW_MLX_ECANCELED     the model was freed, or the runtime stopped, meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages_json,
