@@ -110,8 +110,8 @@ func (builder *ProgramBuilder) Trunc(a any) *Node {
 	return builder.Node("trunc", nil, a)
 }
 
-// Round: The nearest number with so many decimals, halves to the even one: round(a 10^d) /
-// 10^d. Attributes: decimals (int).
+// Round: The nearest number with so many decimals, halves to the even one; an integer stays
+// within its dtype: round(a 10^d) / 10^d. Attributes: decimals (int).
 func (builder *ProgramBuilder) Round(a any, attributes map[string]any) *Node {
 	return builder.Node("round", attributes, a)
 }

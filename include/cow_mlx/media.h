@@ -40,8 +40,8 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * Create an image from a file in memory: PNG, JPEG, WebP, uncompressed BMP or GIF.
  *
  * The format and the size are read before any pixel is. The image is turned as its EXIF orientation
- * says. An animation gives its first frame. CMYK and palettes become RGB; where a colour is transparent,
- * these and grey become RGBA; 1 and 16 bits become 8.
+ * says. An animation gives its first frame. CMYK and palettes become RGB; where a colour is
+ * transparent, these and grey become RGBA; 1 and 16 bits become 8.
  *
  * @param bytes  the whole file; copied
  * @param size   of bytes, 1 to 2147483647

@@ -340,9 +340,10 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * If the model takes images (cow_mlx_model_info(), "images"), a content part of a message may be
  * {"type": "image", "media": 7}, where 7 is an open cow_mlx_media, or {"type": "image_url",
  * "image_url": {"url": "data:image/png;base64,..."}}, also with "detail": "auto". Other URLs and
- * keys are refused, and images with a side longer than 65,535 pixels. The positions of an image, and of tokens among them, get ids
- * below -1, which cow_mlx_context_begin() takes, whole images only. They are valid for this model
- * as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
+ * keys are refused, and images with a side longer than 65,535 pixels. The positions of an image,
+ * and of tokens among them, get ids below -1, which cow_mlx_context_begin() takes, whole images
+ * only. They are valid for this model as long as it keeps the image, or a context has it; then they
+ * are COW_MLX_EINVAL.
  *
  * Options are an object; null means an option's default:
  *

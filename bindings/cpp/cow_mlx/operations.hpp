@@ -130,7 +130,8 @@ inline Value floor(const Value& a) { return Emitter::node("floor", {a}, {}, 1)[0
 inline Value ceil(const Value& a) { return Emitter::node("ceil", {a}, {}, 1)[0]; }
 /** The next integer towards 0: sign(a) floor(|a|) */
 inline Value trunc(const Value& a) { return Emitter::node("trunc", {a}, {}, 1)[0]; }
-/** The nearest number with so many decimals, halves to the even one: round(a 10^d) / 10^d */
+/** The nearest number with so many decimals, halves to the even one; an integer stays within its
+ * dtype: round(a 10^d) / 10^d */
 inline Value round(const Value& a, std::int64_t decimals = 0) {
   return Emitter::node("round", {a}, Attributes().set("decimals", decimals), 1)[0];
 }

@@ -227,7 +227,7 @@ defmodule CowMLX.Op do
   end
 
   @doc ~S"""
-  The nearest number with so many decimals, halves to the even one.
+  The nearest number with so many decimals, halves to the even one; an integer stays within its dtype.
   
       round(a 10^d) / 10^d
   

@@ -128,7 +128,8 @@ operations! {
         "ceil" ceil(; ) -> (one);
         /// The next integer towards 0: sign(a) floor(|a|)
         "trunc" trunc(; ) -> (one);
-        /// The nearest number with so many decimals, halves to the even one: round(a 10^d) / 10^d
+        /// The nearest number with so many decimals, halves to the even one; an integer stays
+        /// within its dtype: round(a 10^d) / 10^d
         "round" round(; ) -> (one)
             with round_with(Round: ;
                 /// How many digits after the point.

@@ -767,9 +767,10 @@ COW_MLX_API cow_mlx_status cow_mlx_model_is_end(cow_mlx_model model, int32_t tok
  * If the model takes images (cow_mlx_model_info(), "images"), a content part of a message may be
  * {"type": "image", "media": 7}, where 7 is an open cow_mlx_media, or {"type": "image_url",
  * "image_url": {"url": "data:image/png;base64,..."}}, also with "detail": "auto". Other URLs and
- * keys are refused, and images with a side longer than 65,535 pixels. The positions of an image, and of tokens among them, get ids
- * below -1, which cow_mlx_context_begin() takes, whole images only. They are valid for this model
- * as long as it keeps the image, or a context has it; then they are COW_MLX_EINVAL.
+ * keys are refused, and images with a side longer than 65,535 pixels. The positions of an image,
+ * and of tokens among them, get ids below -1, which cow_mlx_context_begin() takes, whole images
+ * only. They are valid for this model as long as it keeps the image, or a context has it; then they
+ * are COW_MLX_EINVAL.
  *
  * Options are an object; null means an option's default:
  *
@@ -1908,8 +1909,8 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * Create an image from a file in memory: PNG, JPEG, WebP, uncompressed BMP or GIF.
  *
  * The format and the size are read before any pixel is. The image is turned as its EXIF orientation
- * says. An animation gives its first frame. CMYK and palettes become RGB; where a colour is transparent,
- * these and grey become RGBA; 1 and 16 bits become 8.
+ * says. An animation gives its first frame. CMYK and palettes become RGB; where a colour is
+ * transparent, these and grey become RGBA; 1 and 16 bits become 8.
  *
  * @param bytes  the whole file; copied
  * @param size   of bytes, 1 to 2147483647

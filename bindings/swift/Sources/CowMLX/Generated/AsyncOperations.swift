@@ -225,7 +225,8 @@ extension NDArray {
     }
   }
 
-  /// The nearest number with so many decimals, halves to the even one: `round(a 10^d) / 10^d`.
+  /// The nearest number with so many decimals, halves to the even one; an integer stays within
+  /// its dtype: `round(a 10^d) / 10^d`.
   ///
   /// - Parameters:
   ///   - decimals: How many digits after the point.
