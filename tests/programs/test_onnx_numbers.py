@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -11,6 +12,8 @@ from onnx import TensorProto, helper
 from support.onnx_models import info, model, program_of, run, weight
 
 from cowmlx.programs.failure import ProgramError
+from cowmlx.programs.importing import onnx_file
+from cowmlx.steps import finished
 
 
 def computed(node: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> Any:
@@ -45,6 +48,20 @@ def test_convolutions_of_integers_are_exact(channels):
     found = computed(node, {"x": x}, {"w": w})
     wanted = np.einsum("nchw,mchw->nm", x.astype("int64"), w.astype("int64"))
     np.testing.assert_array_equal(found[:, :, 0, 0], wanted)
+
+
+@pytest.mark.parametrize(("largest", "convolutions"), [(16, 1), (128, 2)])
+def test_weights_decide_whether_one_convolution_is_exact(largest, convolutions):
+    rng = np.random.default_rng(largest)
+    x = rng.integers(0, 256, (1, 128, 3, 3)).astype("uint8")
+    w = rng.integers(1 - largest, largest, (4, 128, 3, 3)).astype("int8")
+    node = helper.make_node("ConvInteger", ["x", "w"], ["y"])
+    inputs = [info("x", list(x.shape), TensorProto.UINT8)]
+    made = model([node], inputs, [info("y", [])], [weight("w", w)])
+    entry = finished(onnx_file.model_steps(made, "/nowhere", {})).entry
+    assert json.dumps(entry).count('"op": "conv2d"') == convolutions
+    wanted = np.einsum("nchw,mchw->nm", x.astype("int64"), w.astype("int64"))
+    np.testing.assert_array_equal(run(program_of(made), x=x)[0][:, :, 0, 0], wanted)
 
 
 def test_quantized_convolutions_add_exactly():

@@ -177,6 +177,8 @@ def _centred(node: OnnxNode, value: Value, zero: Value | None, by_rows: bool = F
 
 EXACT = 1 << 12
 """Terms of a sum of products of 8 bits and 4 bits that float32 holds."""
+_WHOLE = 1 << 24  # float32 holds all integers up to it
+_LEVELS = 255  # between the least and the largest integer of 8 bits
 
 
 @converts("MatMulInteger")
@@ -184,15 +186,28 @@ def _matmul_integer(node: OnnxNode) -> Value:
     a = _centred(node, node.input(0), node.optional(2), by_rows=True)
     b = _centred_weight(node, node.input(1), node.optional(3))
     terms = b.shape[-2] if b.rank > 1 else b.shape[0]
+    sums = _largest_sum(node, node.input(1), node.optional(3), (-2 if b.rank > 1 else 0,))
 
     def multiply(part: Value) -> Value:
         return node.apply("matmul", part, node.scope.cast(b, part.dtype))
 
-    return _exactly(node, a, terms, multiply)
+    return _exactly(node, a, terms, sums, multiply)
 
 
-def _exactly(node: OnnxNode, a: Value, terms: Any, multiply: Callable[[Value], Value]) -> Value:
-    """Return sums of so many products of integers of 8 bits as int32."""
+def _exactly(
+    node: OnnxNode, a: Value, terms: Any, sums: int | None, multiply: Callable[[Value], Value]
+) -> Value:
+    """Return sums of products of integers of 8 bits as int32.
+
+    Args:
+        node: of the products.
+        a: what weights are multiplied with.
+        terms: of each sum.
+        sums: the largest sum of the sizes of the weights of a result; None: unknown.
+        multiply: makes the sums of products of a part of ``a``.
+    """
+    if sums is not None and _LEVELS * sums <= _WHOLE:
+        return node.scope.cast(multiply(a), "int32")
     if not isinstance(terms, int) or terms > EXACT:
         return node.scope.cast(multiply(node.scope.cast(a, "float64")), "int32")
     if terms <= EXACT >> 4:
@@ -203,6 +218,23 @@ def _exactly(node: OnnxNode, a: Value, terms: Any, multiply: Callable[[Value], V
     low = node.apply("subtract", a, node.apply("multiply", high, sixteen))
     parts = [node.scope.cast(multiply(part), "int32") for part in (high, low)]
     return node.apply("add", node.apply("multiply", parts[0], node.number(16, parts[0])), parts[1])
+
+
+def _largest_sum(
+    node: OnnxNode, value: Value, zero: Value | None, axes: tuple[int, ...]
+) -> int | None:
+    """Return the largest sum over axes of a weight's sizes; None if inputs decide it."""
+    whole = value.weight.read() if value.weight is not None else node.scope.known(value)
+    point = node.scope.known(zero)
+    if whole is None or whole.size == 0 or (zero is not None and point is None):
+        return None
+    # Zero points of single rows are bounded by the largest.
+    most = 0 if point is None else np.abs(point.astype(np.int64)).max()
+    if point is not None and point.size == 1:
+        sizes = np.abs(whole.astype(np.int64) - point.astype(np.int64).reshape(()))
+    else:
+        sizes = np.abs(whole.astype(np.int64)) + most
+    return int(sizes.sum(axis=axes).max())
 
 
 def _centred_weight(node: OnnxNode, value: Value, zero: Value | None) -> Value:
@@ -245,15 +277,18 @@ def _scalar(node: OnnxNode, value: Value) -> Value:
 @converts("ConvInteger")
 def _conv_integer(node: OnnxNode) -> Value:
     image = _centred(node, node.input(0), node.optional(2))
-    kernel = _kernel(node, node.input(1), node.optional(3))
-    return channels_first(node, _convolved_exactly(node, image, kernel))
+    found = _convolved_exactly(node, image, node.input(1), node.optional(3))
+    return channels_first(node, found)
 
 
-def _convolved_exactly(node: OnnxNode, image: Value, kernel: Value) -> Value:
+def _convolved_exactly(node: OnnxNode, image: Value, weight: Value, zero: Value | None) -> Value:
+    kernel = _kernel(node, weight, zero)
+    sums = _largest_sum(node, weight, zero, tuple(range(1, weight.rank)))
+
     def convolve(part: Value) -> Value:
         return convolved(node, part, node.scope.cast(kernel, part.dtype))
 
-    return _exactly(node, image, count(kernel.shape[1:]), convolve)
+    return _exactly(node, image, count(kernel.shape[1:]), sums, convolve)
 
 
 def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
@@ -269,7 +304,7 @@ def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
 @converts("QLinearConv")
 def _quantized_conv(node: OnnxNode) -> Value:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (node.input(at) for at in range(8))
-    whole = _convolved_exactly(node, _centred(node, x, x_zero), _kernel(node, w, w_zero))
+    whole = _convolved_exactly(node, _centred(node, x, x_zero), w, w_zero)
     bias = node.optional(8)
     if bias is not None:
         whole = node.apply("add", whole, node.scope.cast(bias, "int32"))
