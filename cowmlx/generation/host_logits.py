@@ -7,7 +7,7 @@ import math
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.models.images import host_ids
+from cowmlx.models.image_tokens import host_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from cowmlx.cache.sequence import Snapshot, common_prefix
 from cowmlx.cache.shared import back_to
 from cowmlx.cache.trimming import shorten
 from cowmlx.errors import ContextFull
-from cowmlx.models.images import advance, next_chunk, whole
+from cowmlx.models.image_tokens import advance, next_chunk, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

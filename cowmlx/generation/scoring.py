@@ -11,7 +11,7 @@ import mlx.core as mx
 from cowmlx.cache.footprint import footprint_of
 from cowmlx.cache.sequence import Sequence
 from cowmlx.generation.pace import pace_of
-from cowmlx.models.images import advance, next_chunk
+from cowmlx.models.image_tokens import advance, next_chunk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

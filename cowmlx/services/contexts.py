@@ -15,7 +15,7 @@ from cowmlx.generation.context import Context
 from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.params import OVERFLOWS, ContextParams
 from cowmlx.generation.waiters import BeginWaiter
-from cowmlx.models.images import host_ids, whole
+from cowmlx.models.image_tokens import host_ids, whole
 from cowmlx.services.transfers import Preparing, Transfer
 
 TYPE_CHECKING = False

@@ -6,7 +6,8 @@ import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.models.embedded import EMBEDDED, Rows, require_table
-from cowmlx.models.images import ImageStore, with_positions
+from cowmlx.models.image_tokens import with_positions
+from cowmlx.models.images import ImageStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

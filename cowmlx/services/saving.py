@@ -15,7 +15,8 @@ from cowmlx.errors import BadFormat, BadState, ContextFull, Unsupported
 from cowmlx.generation.pace import pace_of
 from cowmlx.models import fingerprint
 from cowmlx.models.embedded import require_table
-from cowmlx.models.images import ImagePosition, ImageStore, saved_images, with_saved_images
+from cowmlx.models.image_tokens import saved_images, with_saved_images
+from cowmlx.models.images import ImagePosition, ImageStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

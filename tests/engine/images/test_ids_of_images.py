@@ -57,7 +57,7 @@ def test_an_image_without_room_is_refused(store):
 
 
 def test_a_file_that_does_not_fit_takes_no_ids(store):
-    from cowmlx.models.images import with_saved_images
+    from cowmlx.models.image_tokens import with_saved_images
 
     before = store._next
     key = f"{store.encoder.key} {7:032x}"
