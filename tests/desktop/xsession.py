@@ -44,7 +44,7 @@ def require_tools() -> None:
         pytest.skip(f"{REGISTRY} is not installed (Debian: at-spi2-core)")
 
 
-def wait_for(condition: Callable[[], T], what: str, seconds: float = 30) -> T:
+def wait_for(condition: Callable[[], T], what: str, seconds: float = 120) -> T:
     """Wait until a condition gives something true, and return that."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
