@@ -102,7 +102,7 @@ class ThinkingBudget(Constrains):
             self._follow(token)
         complete = inner is not None and inner.accept(token)
         if self._closed is not None and inner is not None and not inner.thinks:
-            # The closing text has a trigger, so what follows has to match its grammar.
+            # The closing text has a trigger: later tokens must match its grammar.
             self._closed, self._inside, self._tail = None, False, b""
         if self._closed is None and (inner is None or inner.thinks):
             self._cut_if_used_up()

@@ -99,7 +99,7 @@ class Dialling:
         assert self.connection is not None
         try:
             self.connection.flush()
-            # What follows the acceptance is of its rank: the group hears it.
+            # Messages behind the acceptance come from the rank: the group reads them.
             while self.accepted is None and (messages := self.connection.receive(count=1)):
                 self._hear(messages[0][0])
         except Gone as error:

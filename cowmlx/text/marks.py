@@ -92,7 +92,7 @@ class Guard:
         return whole[:end] + _EDGE + whole[end:]
 
     def _may_continue(self, text: str) -> bool:
-        """Whether the end of a text may begin special-token text, together with what follows."""
+        """Whether special-token text may begin at the end of a text, and end in a later one."""
         if text.isidentifier():  # a role or a type, which templates compare
             return False
         end = len(text.rstrip())

@@ -177,7 +177,7 @@ def test_a_raw_prompt_has_a_budget(lib, says, ids):
 @pytest.mark.parametrize("draft_tokens", [0, 3])
 @pytest.mark.parametrize("trigger", ["</think>", "</think>\n", "nough."])
 def test_a_trigger_in_the_closing_text_begins_the_grammar(lib, says, trigger, draft_tokens):
-    """What is left of that text is not generated: it would not match."""
+    """The rest of the closing text is not generated: the grammar would refuse it."""
     context = says(f"{LONG}</think>It rains.", THINKING, THINK)
     lib.chat(context, USER, max_tokens=1)
     prompt = lib.tokens(context)[: lib.stats(context).prompt_tokens]
