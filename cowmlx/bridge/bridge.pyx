@@ -118,11 +118,11 @@ cdef cbool run(cow_request* r) noexcept:
         ensure_engine()
         if failures.seen:
             engine.recover()
-        if ALLOCATES[<int> r.op] and not host.can_map(RESERVE):
-            resources.require_memory(RESERVE, "a call")
         if repeat(r):
             end(r, COW_MLX_OK)
             return False
+        if ALLOCATES[<int> r.op] and not host.can_map(RESERVE):
+            resources.require_memory(RESERVE, "a call")
         call = HostCall.keep(r)
         if not carry_out(call):
             return False

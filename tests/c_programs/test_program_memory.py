@@ -42,17 +42,21 @@ def too_many(lib) -> int:
 
 @contextmanager
 def room(lib, size: int) -> Iterator[None]:
-    """Leave so many bytes within the limit."""
+    """Leave so many bytes within the limit, as if the host had set it."""
 
     def change(limit: int | None):
         def work(service) -> int:
-            gc.collect()  # or the call under test would free what earlier tests have left
-            mx.clear_cache()
-            service._runtime.note_memory()
+            runtime = service._runtime
+            gc.collect()
+            runtime.reclaim()  # or the call under test would, and there would be room
+            while runtime.put_to_sleep(None):
+                pass
+            runtime.note_memory()
             before = mx.set_memory_limit(
                 service._table.memory_in_use() + size if limit is None else limit
             )
-            service._runtime.note_memory()
+            runtime.memory_is_limited = limit is None
+            runtime.note_memory()
             return before
 
         return work
