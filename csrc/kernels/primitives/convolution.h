@@ -42,7 +42,8 @@ struct ConvolutionCut {
     if (shape.is_depthwise()) most = std::clamp<int64_t>(CHUNK / products, 1, most);
     /* Weights that no cache holds are read once for as many results as possible. */
     const bool heavy = shape.matrix_numbers() > 4 * CACHED;
-    units = static_cast<int>(std::clamp<int64_t>(heavy ? all : all / (4 * threads()), 1, most));
+    units = even(all, std::clamp<int64_t>(heavy ? all : all / (4 * threads()), 1, most),
+                 shape.matrices());
     tiles = static_cast<int>((all + units - 1) / units);
     const bool few = !shape.is_depthwise() && int64_t{tiles} * shape.groups < 2 * threads();
     step = few ? std::max(2, shape.blocks() / (4 * threads())) : shape.blocks();
@@ -53,6 +54,19 @@ struct ConvolutionCut {
     const int64_t images = (tile - 1) / (int64_t{shape.out[1]} * shape.out[2]) + 2;
     lines = rows * shape.stride[1] + images * (shape.reach(1) + 1);
     if (lines > MOST_LINES / line_of(shape).index(0, 1, 0)) lines = 0;
+  }
+
+  /* Units of a tile, from half of `most` on, that let all threads end at the same time. A tile
+   * costs about as much as a quarter of a unit. */
+  static int even(int64_t all, int64_t most, int64_t matrices) {
+    const auto cost = [&](int64_t units) {
+      const int64_t tiles = (all + units - 1) / units * matrices;
+      return (tiles + threads() - 1) / threads() * (4 * units + 1);
+    };
+    int64_t best = most;
+    for (int64_t units = most; 2 * units > most; units--)
+      if (cost(units) < cost(best)) best = units;
+    return static_cast<int>(best);
   }
 
   /* Many windows of short lines read zeros. */
