@@ -47,6 +47,10 @@ struct Cache { /* keys or values of one layer and one row of a batch */
   Scalar scale_type;
 };
 
+/* Up to so many queries of so many heads are few: more fill the lanes of vectors. */
+constexpr int FEW_QUERIES = 8;
+constexpr int FEW_HEADS = 16;
+
 /* softmax(q k^T * scale [soft cap] + mask) v of one row of a batch, for the query heads that share
  * one head of keys and values (grouped heads read them once). A query that sees nothing gives 0. */
 struct Attention {
@@ -67,6 +71,9 @@ struct Attention {
   float* scratch; /* as many floats as attention_size() says */
   float* out;     /* [head][t][value_dim], strides below */
   int64_t out_head_stride, out_stride;
+  /* [t][head][2] for few queries that see only a part of their positions here: the largest score,
+   * and the sum of e^(score - largest), by which out is not divided; else null. */
+  float* state;
 };
 
 /* A matrix memory of one head that takes positions one after the other (arXiv 2405.04517, eq.

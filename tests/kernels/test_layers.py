@@ -132,6 +132,30 @@ def test_a_long_prompt_in_chunks(pair, family):
     follow(models, caches, 3)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "gpt_oss"])
+def test_few_tokens_behind_a_context_of_several_parts(pair, family):
+    """Attention to 1,024 positions is a part."""
+    models = pair(family)
+    caches = tuple(model.make_cache() for model in models)
+    for length in (1020, 1030):
+        for model, cache in zip(models, caches, strict=True):
+            run(model, cache, [(7 * i) % 300 for i in range(length)])
+        own, expected = (run(m, c, PROMPT[:5]) for m, c in zip(models, caches, strict=True))
+        assert_near(own, expected)
+        follow(models, caches, 2)
+
+
+def test_parts_of_a_very_long_context_are_longer(pair):
+    models = pair("llama")
+    caches = tuple(model.make_cache() for model in models)
+    run(models[1], caches[1], PROMPT)
+    for own, other in zip(*caches, strict=True):
+        shape = (1, other.keys.shape[1], 17_000, other.keys.shape[3])
+        keys, values = mx.random.normal(shape), mx.random.normal(shape)
+        own.state = other.state = (keys, values, shape[2])
+    follow(models, caches, 2)
+
+
 @pytest.mark.parametrize("family", [*WHOLE, *HALVES])
 def test_forks_share_nothing_that_is_written(pair, family):
     model, _ = pair(family)
@@ -260,6 +284,21 @@ def test_prompts_of_a_batch_are_to_the_bit_what_they_are_alone(pair):
         if prompt:
             alone = run(model, model.make_cache(), prompt)
             assert mx.array_equal(together[row.index, : len(prompt)], alone).item()
+
+
+def test_parts_of_a_row_of_a_batch_are_what_they_are_alone(pair):
+    model, _ = pair("llama")
+    batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
+    alone, rows, prompts = [], [], [PROMPT[:2], PROMPT * 2, PROMPT[:1]]
+    for length in (1500, 1100, 30):
+        caches = model.make_cache()
+        run(model, caches, [(5 * i) % 300 for i in range(length)])
+        rows.append(batch.join(share(caches), length))
+        alone.append(caches)
+    together = feed(model.network, batch, rows, prompts)
+    for row, prompt, caches in zip(rows, prompts, alone, strict=True):
+        expected = run(model, caches, prompt)
+        assert mx.array_equal(together[row.index, : len(prompt)], expected).item()
 
 
 def test_a_prompt_whose_logits_nobody_wants_leaves_the_last_layer(pair):

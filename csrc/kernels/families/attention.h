@@ -56,9 +56,6 @@ COWMLX_INLINE F share_of(F total) { return select_less(zero(), total, set(1.0f) 
 
 /* ---- few queries, as in decoding: 16 lanes hold 16 numbers of a key ---- */
 
-/* Up to so many queries of so many heads are few: more fill the lanes of attend_tile(). */
-constexpr int FEW_QUERIES = 8;
-constexpr int FEW_HEADS = 16;
 constexpr int FEW = FEW_QUERIES * FEW_HEADS;
 
 /* scores[i] = query . key of position from + i, for N positions. */
@@ -205,6 +202,11 @@ COWMLX_INLINE void attend_few(const Attention& a, float* scratch) {
     }
   }
   for (int k = 0; k < count; k++) {
+    if (a.state != nullptr) {
+      a.state[2 * k] = queries[k].largest;
+      a.state[2 * k + 1] = queries[k].total;
+      continue;
+    }
     F share = share_of(set(queries[k].total));
     float* out = queries[k].out;
     each_vector(a.value_dim,

@@ -64,7 +64,7 @@ struct Buffers {
       value = std::max<size_t>(value, a.heads * a.value_dim);
       inner = std::max<size_t>(inner, p.gate.rows);
       up_inner = std::max<size_t>(up_inner, p.up.rows);
-      scratch = std::max(scratch, attend_scratch(*e.table, a));
+      scratch = std::max(scratch, e.table->attention_size(a.key_dim, a.value_dim));
       for (const Matrix* m : {&a.query, &a.key, &a.value, &a.out, &p.gate, &p.up, &p.down})
         matrices.push_back(m);
     }
@@ -148,7 +148,7 @@ class Pass {
       longest = std::max(longest, e_.groups[texts_[i].group].length);
     const int blocks = (longest + QUERIES - 1) / QUERIES;
     const int count = (band_.last - band_.first) * a.heads * blocks;
-    const size_t own = attend_scratch(*e_.table, a);
+    const size_t own = e_.table->attention_size(a.key_dim, a.value_dim);
     share(count, e_.workers, [&](int task, int worker) {
       const Text& text = texts_[band_.first + task / blocks / a.heads];
       const TextGroup& group = e_.groups[text.group];

@@ -31,7 +31,7 @@ struct Buffers {
       out = std::max<size_t>(out, a.heads * a.value_dim);
       key = std::max<size_t>(key, a.groups * a.key_dim);
       value = std::max<size_t>(value, a.groups * a.value_dim);
-      scratch = std::max(scratch, attend_scratch(*step.table, a));
+      scratch = std::max(scratch, attend_scratch(a, step));
       for (const Matrix* matrix : {&a.query, &a.key, &a.value, &a.out}) matrices.push_back(matrix);
       if (!layer.has_mlp) continue;
       const MLPHalf& p = layer.mlp;
@@ -58,7 +58,7 @@ struct Buffers {
     gate = arena.take<float>(slab_rows * inner);
     up = arena.take<float>(slab_rows * inner);
     added = arena.take<float>(slab_rows * net.width);
-    attention = arena.take<float>(scratch * step.workers);
+    attention = arena.take<float>(scratch);
     preparing.reserve(arena, matrices.data(), static_cast<int>(matrices.size()),
                       static_cast<int>(rows), net.rounded);
     preparing_low.reserve(arena, lows.data(), static_cast<int>(lows.size()), static_cast<int>(rows),

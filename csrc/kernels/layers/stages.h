@@ -176,8 +176,8 @@ void store(const AttentionHalf&, const Step&, const LayerCache&, float* keys, co
 void attend(const AttentionHalf&, const Step&, const LayerCache&, float* queries, float* out,
             float* scratch);
 
-/* Numbers of scratch that attend() takes for each thread. */
-size_t attend_scratch(const Table&, const AttentionHalf&);
+/* Numbers of scratch that attend() takes. */
+size_t attend_scratch(const AttentionHalf&, const Step&);
 
 /* y = norm(x) of one row of n numbers; a copy without a norm. */
 void apply(const Table&, const Norm&, const float* x, int n, float* y);
