@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,33 +27,58 @@ class App:
 
     def __init__(self, session: XSession, *arguments: str | Path, data: Path) -> None:
         self.session = session
-        self.process = subprocess.Popen(
-            arguments,
-            env={**session.environment, "XDG_DATA_HOME": str(data)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with tempfile.TemporaryFile() as output:
+            self._output = os.dup(output.fileno())
+            self.process = subprocess.Popen(
+                arguments,
+                env={**session.environment, "XDG_DATA_HOME": str(data)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
 
     # Eyes.
 
     def see(self, look: Callable[[], T], what: str) -> T:
-        """Wait until a look gives something; widgets may come and go meanwhile."""
+        """Wait until a look gives something; widgets may come and go meanwhile.
+
+        Raises:
+            AssertionError: it never does; the message tells what the app shows and printed.
+        """
 
         def unless_gone() -> T | None:
             ended = self.process.poll()
-            assert ended is None, f"ended with {ended}: {self.process.communicate()[0]}"
+            assert ended is None, f"ended with {ended}"
             try:
                 return look()
             except Gone:
                 return None
 
-        return wait_for(unless_gone, what)  # type: ignore[return-value]
+        try:
+            return wait_for(unless_gone, what)  # type: ignore[return-value]
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n{self._account()}") from None
+
+    def _account(self) -> str:
+        """What the app shows and printed, for the message of a test that fails."""
+        try:
+            shown = [f"{widget.role}: {widget.name}" for widget in self.session.bus.widgets()]
+        except (Gone, OSError) as exc:
+            shown = [f"unreadable: {exc}"]
+        return "\n  ".join(["it shows:", *shown]) + f"\nit printed:\n{self._printed()}"
+
+    def _printed(self) -> str:
+        """All that the app printed; the position in the file stays, since the app shares it."""
+        size = os.fstat(self._output).st_size
+        return os.pread(self._output, size, 0).decode("utf-8", "replace")
 
     def find(self, role: str, name: str | None = None) -> list[Widget]:
         """The widgets of a role and, if one is given, a name."""
         widgets = [widget for widget in self.session.bus.widgets() if widget.role == role]
         return [widget for widget in widgets if name in (None, widget.name)]
+
+    def lacks(self, role: str, name: str | None = None) -> None:
+        """Wait until there is no such widget."""
+        self.see(lambda: not self.find(role, name), f"no {role} {name or ''}")
 
     def has_closed(self) -> bool:
         """Whether the app has ended or has no window; widgets may go meanwhile."""
@@ -82,13 +109,15 @@ class App:
         if len(starts) <= index:
             return None
         page = widgets[starts[index] :]
-        at = next(i for i, (_, role, _) in enumerate(page) if role == "text box")
-        status = [widget for widget, role, _ in page[:at] if role == "label"][-1]
-        button = next(widget for widget, role, _ in page[at:] if role == "button")
-        transcript = Transcript(page[0][0])
+        at = next((i for i, (_, role, _) in enumerate(page) if role == "text box"), 0)
+        labels = [widget for widget, role, _ in page[:at] if role == "label"]
+        buttons = [widget for widget, role, _ in page[at:] if role == "button"]
         rows = [widget for widget, role, _ in widgets if role == "list item"]  # the last first
+        if not labels or not buttons or len(rows) < len(starts):
+            return None  # the window changed while it was read
         row = rows[len(starts) - 1 - index]
-        return Conversation(self, row, transcript, status, page[at][0], button)
+        transcript = Transcript(page[0][0])
+        return Conversation(self, row, transcript, labels[-1], page[at][0], buttons[0])
 
     # Hands.
 
@@ -131,13 +160,16 @@ class App:
 
     def end(self) -> tuple[int, str]:
         """Wait until it ends by itself; gives its exit status and all that it printed."""
-        output, _ = self.process.communicate(timeout=60)
-        return self.process.returncode, output
+        try:
+            return self.process.wait(timeout=60), self._printed()
+        except subprocess.TimeoutExpired as exc:
+            raise AssertionError(f"{exc}\n{self._account()}") from None
 
     def kill(self) -> None:
         """End it, if it still runs."""
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        os.close(self._output)
 
 
 @dataclass(frozen=True)

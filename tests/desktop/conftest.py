@@ -18,7 +18,7 @@ from support.signatures import PARSE_SPECIAL
 from xsession import XSession, require_tools
 
 APP = ROOT / "examples/desktop"
-
+HOSTS = ROOT / "tests/desktop/hosts"
 
 PACKAGES = {
     "gtk4": "libgtk-4-dev",
@@ -38,7 +38,9 @@ def build(tmp_path_factory) -> Callable[..., Path]:
 
     def compile_them(name: str, sources: list[Path], *options: str) -> Path:
         output = tmp_path_factory.mktemp("program") / name
-        return compile_c(sources, output, *flags, f"-I{APP}", *options)
+        # GTK 4.10 and newer call some of the widgets that GTK 4.8 has alone deprecated.
+        options = (f"-I{APP}", "-Wno-deprecated-declarations", *options)
+        return compile_c(sources, output, *flags, *options)
 
     return compile_them
 
@@ -47,6 +49,13 @@ def build(tmp_path_factory) -> Callable[..., Path]:
 def program(build) -> Path:
     """The app."""
     return build("desktop", sorted(APP.glob("*.c")), *linked(LIBRARY))
+
+
+@pytest.fixture(scope="session")
+def gated_program(session, build) -> Path:
+    """The app, whose call that loads a model waits for a test."""
+    sources = [*sorted(APP.glob("*.c")), HOSTS / "gated_load.c"]
+    return build("gated", sources, "-Wl,--wrap=cow_mlx_model_load", *linked(LIBRARY))
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +69,12 @@ def session(tmp_path_factory) -> Iterator[XSession]:
 
 @pytest.fixture
 def start(program, session, tmp_path) -> Iterator[Callable[..., App]]:
-    """Starts the app with arguments."""
+    """Starts the app, or another build of it, with arguments."""
     started: list[App] = []
 
-    def start_it(*arguments: str | Path, data: Path = tmp_path / "data") -> App:
+    def start_it(
+        *arguments: str | Path, data: Path = tmp_path / "data", program: Path = program
+    ) -> App:
         started.append(App(session, program, *arguments, data=data))
         return started[-1]
 

@@ -55,7 +55,7 @@ def main() -> None:
             for question in ASKED:
                 first.ask(question)
                 first.wait_status("tokens/s")
-            app.click(app.find("list item")[1])
+            app.click(app.see(lambda: app.find("list item")[1:], "what was kept")[0])
             app.label(QUESTION)
             kept = app.conversation(1)
             kept.ask("What does a cow say?")

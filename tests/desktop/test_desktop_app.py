@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from xsession import wait_for
@@ -20,48 +16,55 @@ STORY = "Tell me a story about a fox."
 OTHER_STORY = "Tell me a story about a dog."
 
 
-@contextmanager
-def unreadable_yet(path: Path) -> Iterator[None]:
-    """Keep everyone who opens a file waiting, as a slow disk would."""
-    if not hasattr(fcntl, "F_SETLEASE"):
-        pytest.skip("this system has no file leases (fcntl F_SETLEASE)")
-    handler = signal.signal(signal.SIGIO, signal.SIG_IGN)  # comes when somebody waits
-    file = os.open(path, os.O_RDWR)
-    try:
-        try:
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        except OSError as exc:
-            pytest.skip(f"no file leases on this file system ({exc.strerror})")
-        yield
-    finally:
-        os.close(file)
-        signal.signal(signal.SIGIO, handler)
-
-
 @pytest.fixture
-def slow_model(model, tmp_path) -> Path:
-    """A copy of the model."""
-    return Path(shutil.copytree(model, tmp_path / "slow"))
+def gate(monkeypatch, session, tmp_path) -> Iterator[Callable[[], None]]:
+    """Keeps the app's call that loads a model waiting; gives a function that lets it go on."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    monkeypatch.setitem(session.environment, "COWMLX_TEST_GATE", str(path))
+    with ExitStack() as opened:
+        yield lambda: opened.callback(os.close, os.open(path, os.O_RDWR))
 
 
-def test_a_progress_bar_shows_until_the_model_is_loaded(start, slow_model):
-    with unreadable_yet(slow_model / "tokenizer.json"):
-        app = start(slow_model)
-        bar = app.one("progress bar")
-        assert bar.value == 0
-        app.label("Loading the model")
-        assert not app.find("text box")
+def test_a_progress_bar_shows_until_the_model_is_loaded(start, gated_program, gate, model):
+    app = start(model, program=gated_program)
+    assert app.one("progress bar").value == 0
+    app.label("Loading the model")
+    app.lacks("text box")
+    gate()
     app.conversation()
-    assert not app.find("progress bar")
+    app.lacks("progress bar")
 
 
-def test_closing_the_window_while_a_model_loads_ends_the_app_cleanly(start, slow_model):
-    with unreadable_yet(slow_model / "tokenizer.json"):
-        app = start(slow_model)
-        app.one("progress bar")
-        app.press("ctrl+q")
-        wait_for(app.has_closed, "no window")
+def test_closing_the_window_while_a_model_loads_ends_the_app_cleanly(
+    start, gated_program, gate, model
+):
+    app = start(model, program=gated_program)
+    app.one("progress bar")
+    app.press("ctrl+q")
+    wait_for(app.has_closed, "no window")
+    gate()
     assert app.end() == (0, "")
+
+
+def test_a_look_in_vain_tells_what_the_window_shows_and_what_was_printed(start, tmp_path):
+    app = start(tmp_path)
+    message = app.label(str(tmp_path))
+
+    def look() -> None:
+        raise AssertionError("nothing there")
+
+    with pytest.raises(AssertionError) as caught:
+        app.see(look, "anything")
+    said = str(caught.value)
+    assert said.startswith("nothing there\nit shows:\n")
+    assert f"label: {message}" in said.replace("\n  ", "\n")
+    assert said.endswith("\nit printed:\n")
+
+
+def test_an_app_that_ended_is_quoted(start):
+    with pytest.raises(AssertionError, match=r"(?s)ended with 2.*it printed:\n.*--no-such-option"):
+        start("--no-such-option").one("window")
 
 
 def test_a_folder_without_a_model_is_told_and_another_can_be_opened(start, tmp_path, model):

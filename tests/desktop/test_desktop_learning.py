@@ -51,8 +51,8 @@ def test_what_was_learnt_answers_in_all_conversations(start, model):
     app.click(first.row)
     app.see(lambda: first.entry.focused, "the first conversation in front")
     learn(app, "2 questions")
-    assert not app.find("progress bar")
-    assert not app.find("button", CANCEL)
+    app.lacks("progress bar")
+    app.lacks("button", CANCEL)
     app.press("ctrl+n")
     assert app.conversation(2).answer(ASKED) == trained
     app.click(first.row)
@@ -80,8 +80,8 @@ def test_learning_shows_how_far_it_is_while_answers_go_on_and_can_be_canceled(st
 
     app.click(app.one("button", CANCEL))
     app.label("Learning was canceled, and nothing was learned")
-    assert not app.find("progress bar")
-    assert not app.find("button", CANCEL)
+    app.lacks("progress bar")
+    app.lacks("button", CANCEL)
     assert usable(app)
     assert second.answer(NAME) == trained
     assert "context, 0 reused" not in second.status.name  # it has the weights that it had
@@ -93,8 +93,8 @@ def test_a_key_alone_teaches_nothing(start, model):
     app.press("ctrl+l")
     app.label("Learn from this conversation?")
     app.press("Escape", window="Learn from a conversation")
-    app.see(lambda: not app.find("label", "Learn from this conversation?"), "no question")
-    assert not app.find("button", CANCEL)
+    app.lacks("label", "Learn from this conversation?")
+    app.lacks("button", CANCEL)
     assert usable(app)
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_learnt_is_told(lib, start, tmp_path):
     agree(app)
     assert "line 1" in app.label("no answers")
     assert usable(app)
-    assert not app.find("progress bar")
+    app.lacks("progress bar")
 
 
 def test_closing_the_window_while_the_model_learns_ends_the_app_cleanly(start, model):

@@ -116,8 +116,7 @@ def test_an_answer_is_rendered_and_its_code_copied(says, start):
     assert CODE in conversation.transcript.text
     assert lines[-1] == "End."
 
-    buttons = app.find("button", "Copy code")
-    app.click(buttons[-1])
+    app.click(app.see(lambda: app.find("button", "Copy code"), "the buttons")[-1])
     app.click(conversation.entry)
     app.press("ctrl+v")
     app.see(lambda: conversation.entry.text == "**unclosed**\n", "the code in the entry")

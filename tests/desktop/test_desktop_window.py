@@ -32,16 +32,16 @@ def width_of(widget) -> int:
 def test_a_narrow_window_has_room_to_type_and_nothing_beyond_its_edge(start, model, kept, width):
     app = start(model, "--epochs=10000")
     app.resize(width, 500)
-    app.see(lambda: not app.find("list item"), "no list")
+    app.lacks("list item")
     conversation = app.see(lambda: app.find("text box"), "the entry")[0]
     app.see(lambda: width_of(conversation) > width / 2, "room to type")
 
     app.press("F9")  # the list instead of the page, with the keys
     rows = app.see(lambda: app.find("list item")[1:], "the rows of what was kept")
-    assert not app.find("text box")
+    app.lacks("text box")
     assert width_of(rows[0]) > width / 2
     app.press("Down")
-    app.see(lambda: not app.find("list item"), "no list")
+    app.lacks("list item")
     app.label(LONG)
     app.see(lambda: [entry for entry in app.find("text box") if entry.focused], "the keys")
 
@@ -49,7 +49,7 @@ def test_a_narrow_window_has_room_to_type_and_nothing_beyond_its_edge(start, mod
     title = app.one("text box", "Title")
     app.see(lambda: title.focused, "the title in an entry")
     app.press("Escape")
-    app.see(lambda: not app.find("list item"), "no list")
+    app.lacks("list item")
 
     app.press("ctrl+l")
     app.press("alt+l", window="Learn from a conversation")
@@ -60,7 +60,7 @@ def test_a_narrow_window_has_room_to_type_and_nothing_beyond_its_edge(start, mod
 
     app.resize(900, 500)
     app.see(lambda: app.find("list item"), "the list, beside the page")
-    assert app.find("text box")
+    app.one("text box")
 
 
 def test_the_list_can_be_hidden_in_a_wide_window(start, model):
@@ -68,7 +68,7 @@ def test_the_list_can_be_hidden_in_a_wide_window(start, model):
     entry = app.conversation().entry
     beside = width_of(entry)
     app.press("F9")
-    app.see(lambda: not app.find("list item"), "no list")
+    app.lacks("list item")
     app.see(lambda: width_of(entry) > beside, "more room")
     app.resize(480, 500)
     app.resize(900, 600)
