@@ -236,6 +236,7 @@ static void on_listed(GObject* source, GAsyncResult* result, gpointer data) {
   }
   if (!self->closed) report(self, listing->problems->str);
   g_rc_box_release(self);
+  g_application_release(g_application_get_default());
 }
 
 static void start_listing(Sidebar* self) {
@@ -243,6 +244,7 @@ static void start_listing(Sidebar* self) {
   Listing* listing = g_new0(Listing, 1);
   listing->problems = g_string_new(NULL);
   g_task_set_task_data(task, listing, free_listing);
+  g_application_hold(g_application_get_default());
   g_task_run_in_thread(task, list);
   g_object_unref(task);
 }
