@@ -14,6 +14,7 @@ from cowmlx.cache.disk import CHECKSUM, CHECKSUM_BYTES, FORMAT, PIECE, TYPES, VE
 from cowmlx.cache.layer_state import ArrayInfo
 from cowmlx.errors import BadFormat, InputOutput, NotFound
 from cowmlx.folders import own_files
+from cowmlx.folders.opening import without_waiting
 from cowmlx.folders.safetensors import parse_header
 
 TYPE_CHECKING = False
@@ -61,9 +62,7 @@ class Reader:
         self._noun = noun
         self._mismatch = mismatch
         try:
-            # Without O_NONBLOCK a pipe without a writer would block.
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            self._descriptor = own_files.open_private(path) if private else os.open(path, flags)
+            self._descriptor = own_files.open_private(path) if private else without_waiting(path)
         except (FileNotFoundError, NotADirectoryError):
             raise NotFound(f"no such file: {path}", file=path) from None
         except OSError as exc:

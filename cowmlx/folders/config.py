@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from cowmlx import json_text
 from cowmlx.errors import BadFormat, CowMlxError, InputOutput, NotFound
+from cowmlx.folders.opening import without_waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,10 +105,6 @@ def _neither(path: str) -> BadFormat:
     return BadFormat(f"{path} is neither a file nor a directory; remove it", file=path)
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
     """Open an ordinary file for the block; also returns its size.
@@ -118,7 +115,7 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, int]]:
         OSError: missing or unreadable.
         BadFormat: something else than a file or a directory is there, or a text too large.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=without_waiting) as file:
         known = os.fstat(file.fileno())
         if not stat.S_ISREG(known.st_mode):
             raise _neither(path)

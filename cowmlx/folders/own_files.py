@@ -12,6 +12,8 @@ import re
 import stat
 from contextlib import suppress
 
+from cowmlx.folders.opening import without_waiting
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -36,9 +38,7 @@ def open_private(path: str) -> int:
     Raises:
         OSError: there is none, or others may write it.
     """
-    # Without O_NONBLOCK a pipe without a writer would block.
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags)
+    descriptor = without_waiting(path, os.O_NOFOLLOW)
     if is_private(os.fstat(descriptor)):
         return descriptor
     os.close(descriptor)

@@ -14,6 +14,7 @@ import stat
 from typing import Any, NamedTuple
 
 from cowmlx.errors import InputOutput, InvalidArgument, NotFound, OutOfRange
+from cowmlx.folders.opening import without_waiting
 from cowmlx.machines.wire import printable
 
 PROTOCOL = 1
@@ -37,8 +38,7 @@ def read_secret(path: str) -> bytes:
         InvalidArgument: it is no file, too short, or too long.
     """
     try:
-        # A pipe that nobody writes to would otherwise block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = without_waiting(path)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OutOfRange("secret_path", path, "a regular file")

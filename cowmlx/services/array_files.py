@@ -12,6 +12,7 @@ from cowmlx.arrays.table import no_handles
 from cowmlx.cache import disk
 from cowmlx.errors import BadFormat, InputOutput, InvalidArgument, OutOfMemory, Unsupported
 from cowmlx.folders import safetensors
+from cowmlx.folders.opening import without_waiting
 from cowmlx.generated import constants
 
 TYPE_CHECKING = False
@@ -123,7 +124,7 @@ def load(table: ArrayTable, path: str, tensors: list[Wanted]) -> Generator[None,
     resources.require_memory(sum(tensor.size for tensor in tensors) or 1, "arrays_load")
     memories: list[Memory] = []
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = without_waiting(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     try:

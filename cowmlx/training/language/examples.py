@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from cowmlx import json_text
 from cowmlx.errors import InputOutput, NotFound
+from cowmlx.folders.opening import without_waiting
 from cowmlx.text.chat_messages import json_type
 
 MAX_LINE = 64 << 20  # bytes
@@ -29,8 +30,7 @@ def lines(source: bytes | str) -> Iterator[tuple[int, bytes]]:
         yield from _lines(io.BytesIO(source))
         return
     try:
-        # Without waiting for a writer of a pipe.
-        descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = without_waiting(source)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"no such file: {source}", file=source) from None
     except (OSError, ValueError) as exc:
