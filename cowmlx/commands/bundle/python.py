@@ -1,8 +1,9 @@
 """The Python of a bundle: where its files lie here, and which of its standard library goes in.
 
 The engine needs a small part of it. A name stands for a module, a package with all its modules, or
-one module of a package (``__init__`` for the package's own). Modules that these import only where
-a rare function is called are left out: asyncio, ctypes, multiprocessing, ssl, other programs.
+one module of a package (``__init__`` for the package's own). Older Pythons lack some of them.
+Modules that these import only where a rare function is called are left out: asyncio, ctypes,
+multiprocessing, ssl, other programs.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def _library(base: Path) -> Path:
 
 KEPT: dict[str, str] = {
     "Python starts with these": """
-        __future__ _collections_abc _sitebuiltins _weakrefset abc codecs genericpath io ntpath os
-        posixpath site stat zipimport
+        __future__ _collections_abc _py_warnings _sitebuiltins _weakrefset abc codecs genericpath
+        io ntpath os posixpath site stat zipimport
         encodings.__init__ encodings.aliases encodings.ascii encodings.latin_1 encodings.utf_8
         """,
     "text in files and archives: UTF-8 with and without its mark, other Unicode, zip's own": """
@@ -81,20 +82,21 @@ KEPT: dict[str, str] = {
         encodings.utf_8_sig encodings.iso8859_1 stringprep
         """,
     "the language's own helpers": """
-        _compat_pickle _py_abc _threading_local _weakrefset bisect collections contextlib
-        contextvars copy copyreg dataclasses enum fnmatch functools graphlib heapq keyword linecache
-        operator pickle queue re reprlib string struct textwrap threading token tokenize traceback
-        types typing warnings weakref
+        _colorize _compat_pickle _py_abc _threading_local _weakrefset annotationlib bisect codeop
+        collections contextlib contextvars copy copyreg dataclasses enum fnmatch functools graphlib
+        heapq keyword linecache operator pickle queue re reprlib string struct textwrap threading
+        token tokenize traceback types typing warnings weakref
         """,
     "importing and inspecting modules": """
-        ast dis importlib.__init__ importlib._abc importlib.abc importlib.machinery
-        importlib.metadata importlib.readers importlib.resources importlib.util inspect opcode
+        _ast_unparse _opcode_metadata ast dis importlib.__init__ importlib._abc importlib.abc
+        importlib.machinery importlib.metadata importlib.readers importlib.resources importlib.util
+        inspect opcode
         """,
     "numbers and dates: filters of jinja2, strftime in chat templates": """
         _strptime calendar datetime numbers random
         """,
     "files and paths, with which packages find their own files": """
-        pathlib shutil tempfile zipfile
+        glob pathlib shutil tempfile zipfile
         """,
     "text and data: messages, chat templates, grammars, tool calls": """
         base64 csv difflib hashlib hmac html ipaddress json locale pprint quopri shlex
