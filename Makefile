@@ -37,11 +37,11 @@ KERNELS := $(wildcard csrc/kernels/*.cpp csrc/kernels/*.h csrc/kernels/*/*.cpp c
 SOURCES := setup.py pyproject.toml $(wildcard tools/packaging/*.py) \
   $(wildcard tools/bindings/*.py cowmlx/bridge/*.p* csrc/*.h csrc/*/*.c csrc/*/*.h) $(HEADERS) $(KERNELS)
 
-# All that was made here: the environment, and what was built with it.
+# All that was made here but packages: the environment, and what was built with it.
 GENERATED := cowmlx/generated cowmlx/host/generated csrc/generated bindings/node/lib/generated \
   bindings/java/src/generated
 BUILT = build cowmlx/lib cowmlx/include cowmlx/*.so cowmlx/*/*.so cowmlx/*.c cowmlx/__pycache__ cowmlx/*/__pycache__ \
-  cowmlx/*/*/__pycache__ $(GENERATED) dist $(VENV)
+  cowmlx/*/*/__pycache__ $(GENERATED) $(VENV)
 
 # A failed build leaves no library that passes for a whole one.
 .DELETE_ON_ERROR:
@@ -179,4 +179,4 @@ calf-eyes: all $(VENV)/.tools
 	$(BIN)/python tools/calf/train_eyes.py --out models/calf-eyes
 
 clean:
-	rm -rf $(BUILT)
+	rm -rf $(BUILT) dist

@@ -128,7 +128,7 @@ def other_python() -> str:
 
 @pytest.mark.long
 def test_another_python_makes_the_environment_anew(tmp_path):
-    """With what was built for the one before; the same, and none named, keep it."""
+    """With what was built for the one before, but packages; the same, or none named, keeps it."""
     other = other_python()
     shutil.copy(ROOT / "Makefile", tmp_path)
     outputs = [tmp_path / name for name in ("build/x", "cowmlx/lib/x.so", "cowmlx/_bridge.x.so")]
@@ -142,7 +142,8 @@ def test_another_python_makes_the_environment_anew(tmp_path):
         return base_of(tmp_path / ".venv/bin/python")
 
     assert make(f"PYTHON={sys.executable}") == base_of(sys.executable)
-    for path in outputs:
+    package = tmp_path / "dist/x.whl"
+    for path in [*outputs, package]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for named in ([f"PYTHON={sys.executable}"], []):
@@ -150,3 +151,4 @@ def test_another_python_makes_the_environment_anew(tmp_path):
         assert all(path.exists() for path in outputs)
     assert make(f"PYTHON={other}") == base_of(other)
     assert not any(path.exists() for path in outputs)
+    assert package.exists()
