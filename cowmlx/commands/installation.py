@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 from cowmlx.commands import origin
-from cowmlx.commands.origin import LIBRARY, PACKAGE
+from cowmlx.commands.installed_files import LIBRARY, MANIFEST, uninstall
+from cowmlx.commands.origin import PACKAGE
 from cowmlx.commands.terminal import CommandError, running, write
 from cowmlx.generated import constants
-
-ENGINE = "cowmlx"
-MANIFEST = "installed-files.txt"
 
 
 def library() -> str:
@@ -91,47 +87,6 @@ def info(arguments: argparse.Namespace) -> None:
     except HostError as error:
         raise CommandError(str(error)) from None
     write(json.dumps(described, ensure_ascii=False) + "\n")
-
-
-def listed(engine: Path) -> list[Path]:
-    """Return the files that the installation with this environment has outside of it.
-
-    The paths are kept relative to the environment, so they hold in a DESTDIR and a moved prefix.
-    """
-    manifest = engine / MANIFEST
-    lines = manifest.read_text().splitlines() if manifest.exists() else []
-    return [Path(os.path.normpath(engine / line)) for line in lines]
-
-
-def remove(path: Path) -> None:
-    """Remove a file, and its folder if that was ours alone; or a folder that is empty."""
-    if path.is_dir() and not path.is_symlink():
-        if not any(path.iterdir()):
-            path.rmdir()
-        return
-    path.unlink(missing_ok=True)
-    if path.parent.name == ENGINE and path.parent.exists() and not any(path.parent.iterdir()):
-        path.parent.rmdir()
-
-
-def uninstall(engine: Path) -> None:
-    """Remove an installation: its listed files, and its environment."""
-    paths = listed(engine)
-    going = engine.with_name(f".{engine.name}.{os.getpid()}")
-    try:
-        engine.rename(going)  # all or nothing, where this user may not remove it
-    except OSError as error:
-        sys.exit(f"uninstall: {error}; nothing was removed")
-    left = []
-    for path in paths:
-        try:
-            remove(path)
-        except OSError as error:
-            left.append(str(error))
-    shutil.rmtree(going)
-    if left:
-        sys.exit(f"uninstall: all but these was removed: {'; '.join(left)}")
-    print(f"uninstalled {engine.parent / LIBRARY}")
 
 
 def _other_way() -> str:

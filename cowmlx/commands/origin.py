@@ -20,7 +20,6 @@ from cowmlx.commands.terminal import CommandError
 PACKAGE = Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent
 MAC = sys.platform == "darwin"
-LIBRARY = "libcowmlx.1.dylib" if MAC else "libcowmlx.so.1"
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
 

@@ -138,6 +138,20 @@ def test_an_installation_uninstalls_itself_without_its_tree(installed, tmp_path)
     assert installed.lib.joinpath("cowmlx").is_dir()
 
 
+def test_a_tree_where_nothing_is_built_uninstalls(tmp_path):
+    tree, prefix = tmp_path / "tree", tmp_path / "prefix"
+    unbuilt = shutil.ignore_patterns("generated", "__pycache__", "*.so*", "lib")
+    for name in ("cowmlx", "tools/packaging", "include", "bindings/cpp"):
+        shutil.copytree(ROOT / name, tree / name, ignore=unbuilt)
+    shutil.copy(ROOT / "Makefile", tree)
+    (prefix / "lib/cowmlx").mkdir(parents=True)
+    (prefix / "lib/cowmlx" / MANIFEST).write_text("../libcow.so\n")
+    (prefix / "lib/libcow.so").touch()
+    done = make(tree, "uninstall", f"PREFIX={prefix}")
+    assert done.returncode == 0, done.stderr
+    assert list((prefix / "lib").iterdir()) == []
+
+
 def test_an_installation_that_cannot_be_removed_stays_whole(installed, tmp_path):
     """A folder stands where the environment has to go first."""
     copy = linked_copy(installed.path, tmp_path / "moved")

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cowmlx.commands.installation import LIBRARY
+from cowmlx.commands.installed_files import LIBRARY
 from cowmlx.generated.constants import VERSION
 from tools.packaging.install import Layout, install_files, link, make_readable, write
 from tools.packaging.programs import ROOT, bundle, run

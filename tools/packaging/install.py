@@ -13,7 +13,8 @@
 
 Run by the Python of the build's environment, whose packages are copied: nothing is downloaded, and
 the source tree can go afterwards. All paths inside are relative, so that the prefix can be moved.
-The Python that the environment was made from stays where it is.
+The Python that the environment was made from stays where it is. ``make uninstall`` is run by any
+Python, perhaps in a tree where nothing is built.
 """
 
 from __future__ import annotations
@@ -32,16 +33,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from cowmlx.commands.installation import (  # noqa: E402
+from cowmlx.commands.installed_files import (  # noqa: E402
     ENGINE,
     LIBRARY,
     MANIFEST,
     listed,
-    pkgconfig_file,
     remove,
     uninstall,
 )
-from cowmlx.generated.constants import VERSION  # noqa: E402
 from tools.packaging.headers import copy_headers, headers  # noqa: E402
 
 LINK = LIBRARY.replace(".1", "")
@@ -146,6 +145,8 @@ def write_metadata(folder: Path) -> None:
 
     There is no RECORD, so that only this script changes or removes these files.
     """
+    from cowmlx.generated.constants import VERSION
+
     about = project()
     lines = ["Metadata-Version: 2.4", f"Name: {about['name']}", f"Version: {VERSION}"]
     lines += [f"Summary: {about['description']}", f"License-Expression: {about['license']}"]
@@ -221,6 +222,9 @@ def filled(template: str, values: dict[str, str]) -> str:
 
 def install_files(layout: Layout, target: Layout, library: Path) -> Iterator[Path]:
     """Install the files outside of the environment, and yield their paths."""
+    from cowmlx.commands.installation import pkgconfig_file
+    from cowmlx.generated.constants import VERSION
+
     for name, path in headers().items():
         yield write(target.includedir / name, path.read_text())
     yield link(target.libdir / LIBRARY, os.path.relpath(library, target.libdir))

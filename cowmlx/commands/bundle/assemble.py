@@ -31,7 +31,8 @@ from cowmlx.commands.bundle import (
 )
 from cowmlx.commands.bundle.elf import Elf
 from cowmlx.commands.bundle.parts import FULL, NEVER, PARTS, Part, optional
-from cowmlx.commands.origin import LIBRARY, MAC, PACKAGE
+from cowmlx.commands.installed_files import LIBRARY
+from cowmlx.commands.origin import MAC, PACKAGE
 from cowmlx.folders import places
 from cowmlx.generated import constants
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cowmlx.commands import origin, terminal
+from cowmlx.commands.installed_files import LIBRARY
 from cowmlx.commands.terminal import clear_progress
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Finding:
 
 def _library(path: Path) -> Path:
     """Return the library that a path means: itself, or that of a bundle."""
-    return path / "lib" / origin.LIBRARY if path.is_dir() else path
+    return path / "lib" / LIBRARY if path.is_dir() else path
 
 
 def _findings(doctor: Doctor) -> Iterator[Finding]:
