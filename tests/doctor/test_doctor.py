@@ -123,6 +123,20 @@ def test_bridge_of_another_build(installation, tmp_path):
     assert "two builds" in found["advice"]
 
 
+@pytest.mark.parametrize("name", ["csrc/queue.c", "include/cow_mlx.h", "cowmlx/bridge/x.pyx"])
+def test_a_library_that_is_older_than_a_source_of_its_tree(installation, name):
+    (installation.folder / "csrc").mkdir()
+    source = installation.folder / name
+    source.parent.mkdir(exist_ok=True)
+    source.touch()
+    built = source.stat().st_mtime - 1
+    os.utime(installation.library, (built, built))
+    status, report = installation.examine()
+    told = [found for found in report["findings"] if found["check"] == "build"]
+    assert (status, [found["state"] for found in told]) == (0, ["note"])
+    assert told[0]["text"] == f"{LIBRARY.name} is older than {source.name}"
+
+
 def test_python_home_that_is_none(installation):
     found = installation.problem("start", COWMLX_PYTHON_HOME="/no/python")
     assert "/no/python" in found["text"]

@@ -167,9 +167,11 @@ class Doctor:
 
         Every build makes the library, but the bridge only if its own sources have changed.
         """
-        sources = [*PACKAGE.glob("*.px*"), *(PACKAGE.parent / "csrc").rglob("*.[ch]*")]
-        if not (PACKAGE.parent / "csrc").is_dir() or not self._library.is_file():
+        tree = PACKAGE.parent
+        if not (tree / "csrc").is_dir() or not self._library.is_file():
             return
+        sources = [*(PACKAGE / "bridge").glob("*.p*"), *(tree / "include").rglob("*.h")]
+        sources += (tree / "csrc").rglob("*.[ch]*")
         newest = max(sources, key=lambda path: path.stat().st_mtime)
         if newest.stat().st_mtime > self._library.stat().st_mtime:
             text = f"{self._library.name} is older than {newest.name}"
