@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,14 @@ def interpreter(version: str) -> str:
         if asked.stdout.strip() == version:
             return str(path)
     pytest.skip(f"there is no Python {version} here")
+
+
+def test_extension_modules_of_a_python_that_was_moved(monkeypatch):
+    extensions = python.find().extensions
+    known = sysconfig.get_config_var
+    moved = {"DESTSHARED": "/where/it/was/built"}
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: moved.get(name) or known(name))
+    assert python.find().extensions.samefile(extensions)
 
 
 @pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(11, 16)])

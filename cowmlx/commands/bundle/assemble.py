@@ -91,7 +91,7 @@ def assemble(
             written = Bundle(folder, options, report).write()
             staging.put_in_place(folder, target, place / staging.OLD)
     except OSError as error:
-        raise BundleError(f"cannot write {target}: {error}") from error
+        raise BundleError(f"cannot make {target}: {error}") from error
     return written
 
 
@@ -248,7 +248,7 @@ class Bundle:
             path = module.relative_to(source.modules)
             if whole or python.is_kept(".".join(path.with_suffix("").parts), kept):
                 self._add_module(module, self._modules / path, keep_source=not self._pruned)
-        for extension in sorted(source.extensions.iterdir()):
+        for extension in sorted(source.extensions.glob("*")):
             name = extension.name.partition(".")[0]
             if not binaries.is_binary(extension) or _matches(name, tuple(python.NEVER)):
                 continue

@@ -26,7 +26,7 @@ class Interpreter:
     library: Path  # its shared libpython
     library_name: str  # its name in a bundle, where ``csrc/boot/locate.c`` looks for it
     modules: Path  # the folder of the standard library
-    extensions: Path  # the folder of its extension modules
+    extensions: Path  # the folder of its extension modules, which may be missing
     licences: tuple[Path, ...]  # files with its licence, perhaps none
 
 
@@ -39,6 +39,8 @@ def find() -> Interpreter:
     base = Path(sys.base_prefix)
     modules = Path(sysconfig.get_path("stdlib"))
     extensions = Path(sysconfig.get_config_var("DESTSHARED") or modules / "lib-dynload")
+    if not extensions.is_dir():  # this Python was moved after its build
+        extensions = modules / "lib-dynload"
     candidates = [
         modules / "LICENSE.txt",
         base / "LICENSE.txt",
