@@ -64,9 +64,10 @@ class Elf:
 
     @property
     def runpaths(self) -> list[str]:
-        """Where those are looked for."""
+        """The folders where those are looked for."""
         tags = (_DT_RPATH, _DT_RUNPATH)
-        return [self._dynamic_text(value) for tag, value in self._entries if tag in tags]
+        paths = [self._dynamic_text(value) for tag, value in self._entries if tag in tags]
+        return [folder for path in paths for folder in path.split(":")]
 
     def symbols(self, *, defined: bool) -> set[str]:
         """Return the names that it exports, or those that it imports."""
