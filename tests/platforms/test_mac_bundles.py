@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import plistlib
 import struct
+from pathlib import Path
 
 import pytest
 from cross import MACOS_MINIMUM, Cross
@@ -77,16 +78,30 @@ def test_the_oldest_macos_is_that_of_the_newest_file(made, tools, tmp_path):
     assert (needs["minimum"], needs["because_of"]) == (LATER, ["libmlx.dylib"])
 
 
-def test_of_a_file_for_two_processors_apple_silicon_s_part_is_read(made, tmp_path):
-    thin = made(tmp_path / "thin.dylib", "-dynamiclib", minimum=LATER)
+def for_two_processors(thin: Path, both: Path) -> Path:
+    """Write a file with an empty part for another processor."""
     data = thin.read_bytes()
     header = struct.pack(">II", macho.FAT_MAGIC, 2)
     header += struct.pack(">IIIII", 0x01000007, 3, 4096, 4, 12)
     header += struct.pack(">IIIII", macho.ARM64, 0, 16384, len(data), 14)
-    both = tmp_path / "both.dylib"
     both.write_bytes(header.ljust(4096, b"\0") + b"intel".ljust(16384 - 4096, b"\0") + data)
+    return both
+
+
+def test_of_a_file_for_two_processors_apple_silicon_s_part_is_read(made, tmp_path):
+    thin = made(tmp_path / "thin.dylib", "-dynamiclib", minimum=LATER)
+    both = for_two_processors(thin, tmp_path / "both.dylib")
     assert MachO(both).minimum == LATER
     assert MachO(both).name == MachO(thin).name
+
+
+def test_of_a_file_for_two_processors_apple_silicon_s_part_is_kept(made, tools, tmp_path):
+    thin = made(tmp_path / "python/lib/thin.so", "-dynamiclib")
+    both = for_two_processors(thin, tmp_path / "python/lib/both.so")
+    binaries.detach([both, thin], tmp_path / "python/lib")
+    path = str(both)
+    assert ("lipo", path, "-thin", "arm64", "-output", path) in tools
+    assert [command[-1] for command in tools if command[0] == "lipo"] == [path]
 
 
 def report(tmp_path, minimum: str) -> str:

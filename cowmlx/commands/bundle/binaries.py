@@ -180,13 +180,18 @@ def _run(*command: str | Path) -> str:
 
 
 def _detach_macho(paths: list[Path], libraries: Path) -> None:
-    """Add foreign libraries, name every library by ``@rpath``, drop absolute paths, sign all."""
+    """Add foreign libraries, name every library by ``@rpath``, drop absolute paths, sign all.
+
+    Of files for several processors, the part for Apple Silicon is kept.
+    """
     waiting = list(paths)
     while waiting:
         path = waiting.pop()
         file = MachO.read(path)
         if file is None:
             continue
+        if file.is_part:  # the tools would change what only the other parts have
+            _run("lipo", path, "-thin", "arm64", "-output", path)
         if path.parent == libraries and path.suffix == ".dylib":
             _run("install_name_tool", "-id", f"@rpath/{path.name}", path)
         for rpath in dict.fromkeys(file.rpaths):

@@ -21,12 +21,17 @@ _MACOS = 1
 
 
 class MachO:
-    """A program, a library or a bundle; of a file for several processors the part for arm64."""
+    """A program, a library or a bundle; of a file for several processors the part for arm64.
+
+    Attributes:
+        is_part: whether the file is for several processors.
+    """
 
     def __init__(self, path: Path) -> None:
         data = path.read_bytes()
         magic, slices = _FAT.unpack_from(data) if len(data) >= HEADER.size else (0, 0)
-        if magic == FAT_MAGIC:
+        self.is_part = magic == FAT_MAGIC
+        if self.is_part:
             data = _arm64(data, slices) or data
         if len(data) < HEADER.size or HEADER.unpack_from(data)[0] != MAGIC:
             raise ValueError(f"{path} is no 64-bit Mach-O for Apple Silicon")
