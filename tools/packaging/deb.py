@@ -35,7 +35,14 @@ RUNTIME, DEVELOPMENT = "libcowmlx1", "libcowmlx-dev"
 OF_LIBC = ["ld-linux", "libc.so", "libdl.so", "libm.so", "libpthread.so", "librt.so", "libutil.so"]
 OTHERS = {"libgcc_s.so.1": "libgcc-s1", "libz.so.1": "zlib1g", "libexpat.so.1": "libexpat1"}
 # The version of GCC whose libstdc++ has the symbols of a version.
-GCC = {"3.4.29": "11", "3.4.30": "12", "3.4.31": "13", "3.4.32": "13.1", "3.4.33": "14"}
+GCC = {
+    "3.4.29": "11",
+    "3.4.30": "12",
+    "3.4.31": "13",
+    "3.4.32": "13.1",
+    "3.4.33": "14",
+    "3.4.34": "15",
+}
 
 ABOUT = """\
 Package: {name}
@@ -75,13 +82,20 @@ OVERRIDES = f"""\
 
 
 def dependencies(requires: dict[str, Any]) -> str:
-    """Return the packages that a bundle's manifest requires."""
+    """Return the packages that a bundle's manifest requires; exit where one is not known."""
     versions = requires["versions"]
     found = [f"libc6 (>= {versions['GLIBC']})"]
     for name in requires["libraries"]:
         if name == "libstdc++.so.6":
-            found.append(f"libstdc++6 (>= {GCC[versions['GLIBCXX']]})")
+            symbols = versions["GLIBCXX"]
+            if symbols not in GCC:
+                sys.exit(
+                    f"tools/packaging/deb.py does not know the GCC of GLIBCXX_{symbols}: add it"
+                )
+            found.append(f"libstdc++6 (>= {GCC[symbols]})")
         elif not name.startswith(tuple(OF_LIBC)):
+            if name not in OTHERS:
+                sys.exit(f"tools/packaging/deb.py has to know the package of {name}")
             found.append(OTHERS[name])
     return ", ".join(found)
 

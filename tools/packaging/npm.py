@@ -28,7 +28,8 @@ ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 def here() -> str:
     """Return this platform as Node.js names it."""
     system = "darwin" if sys.platform == "darwin" else "linux"
-    return f"{system}-{ARCHITECTURES[platform.machine()]}"
+    machine = platform.machine()
+    return f"{system}-{ARCHITECTURES.get(machine, machine)}"
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
@@ -91,6 +92,8 @@ def library(folder: Path) -> Path:
 
 def packages(folder: Path, scratch: Path) -> Iterator[str]:
     """Make both packages, and yield their names."""
+    if here() not in PLATFORMS:
+        sys.exit(f"packages for Node.js are for {' and '.join(PLATFORMS)}, and this is {here()}")
     for package in (binding(scratch / "binding"), library(scratch / "library")):
         made = run("npm", "pack", "--json", "--pack-destination", folder, cwd=package)
         yield json.loads(made)[0]["filename"]
