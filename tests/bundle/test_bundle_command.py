@@ -18,6 +18,7 @@ from support.paths import CALF, ROOT
 from support.terminal import Terminal
 
 from cowmlx.commands.bundle import BundleError, assemble, distributions, manifest, staging
+from tools.packaging import npm
 
 pytestmark = pytest.mark.xdist_group("bundle")
 
@@ -34,6 +35,19 @@ def copy(small, tmp_path) -> Path:
 
 def test_verify_is_content_with_what_was_written(small):
     assert command("verify", small)[0] == 0
+
+
+def test_verify_is_content_with_the_bundle_of_a_package(small, monkeypatch, tmp_path):
+    monkeypatch.setenv("COWMLX_BUNDLE", str(small))
+    monkeypatch.setattr(npm, "here", lambda: npm.PLATFORMS[0])
+    folder = npm.library(tmp_path / "package")
+    assert not (folder / "include").exists()
+    assert manifest.verify(folder) == []
+    told = manifest.read(folder)
+    added = {"package.json", "index.cjs", "README.md", "LICENSE"}
+    assert {name for name, file in told["files"].items() if file["part"] == "npm"} == added
+    assert sum(part["files"] for part in told["parts"].values()) == len(told["files"])
+    assert sum(part["bytes"] for part in told["parts"].values()) == told["bytes"]
 
 
 def test_verify_names_what_is_missing_changed_and_extra(copy):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cowmlx.commands.bundle import manifest
 from cowmlx.generated.constants import VERSION
 from tools.packaging.programs import ROOT, bundle, run
 from tools.packaging.targets import Target
@@ -87,6 +88,7 @@ def library(folder: Path) -> Path:
     shutil.copy(ROOT / "LICENSE", folder)
     readme = "The library of the package `cowmlx` for one platform. Install that one.\n"
     (folder / "README.md").write_text(f"# {about['name']}\n\n{readme}")
+    manifest.renew(folder, "npm", "what npm and Node.js read")
     return folder
 
 

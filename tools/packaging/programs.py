@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -50,18 +49,16 @@ def bundle(folder: Path, *, headers: bool) -> Path:
 
     A bundle has the library, a Python, mlx and the other packages that the engine needs.
     """
+    from cowmlx.commands.bundle import manifest  # setup.py makes what it imports
+
     if given := os.environ.get("COWMLX_BUNDLE"):
         run("cp", "-a", given, folder)
     else:
         run(sys.executable, "-m", "cowmlx", "bundle", folder)
-    path = folder / "MANIFEST.json"
-    manifest = json.loads(path.read_text())
-    for name in list(manifest["files"]):
-        file = folder / name
-        if file.is_symlink() or (not headers and name.startswith("include/")):
-            file.unlink()
-            del manifest["files"][name]
+    for path in list(folder.rglob("*")):
+        if path.is_symlink():
+            path.unlink()
     if not headers:
         shutil.rmtree(folder / "include")
-    path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    manifest.renew(folder)
     return folder

@@ -391,12 +391,7 @@ class Bundle:
             raise BundleError(f"the bundle was made but does not start: {said}")
 
     def _write_manifest(self, requires: dict[str, object], stripped: bool) -> dict[str, Any]:
-        files = manifest.describe(self._folder, self._part_of)
-        for name, part in self.parts.items():
-            own = [file for file in files.values() if file["part"] == name]
-            part["files"] = len(own)
-            part["bytes"] = sum(file["bytes"] for file in own)
-        written = {
+        written: dict[str, Any] = {
             "cowmlx": constants.VERSION,
             "abi": constants.ABI_VERSION,
             "platform": sysconfig.get_platform(),
@@ -408,10 +403,11 @@ class Bundle:
                 "prune": self._options.prune,
                 "stripped": stripped,
             },
-            "bytes": sum(file["bytes"] for file in files.values()),
+            "bytes": 0,
             "parts": self.parts,
-            "files": files,
+            "files": manifest.describe(self._folder, self._part_of),
         }
+        manifest.count(written)
         manifest.write(self._folder, written)
         return written
 

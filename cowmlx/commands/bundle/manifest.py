@@ -29,6 +29,36 @@ def write(folder: Path, manifest: dict[str, Any]) -> None:
     (folder / NAME).write_text(text + "\n", encoding="utf-8")
 
 
+def count(manifest: dict[str, Any]) -> None:
+    """Fill in how many files each part has, and their bytes, from the list of files."""
+    files = manifest["files"].values()
+    for name, part in manifest["parts"].items():
+        sizes = [file["bytes"] for file in files if file["part"] == name]
+        part |= {"files": len(sizes), "bytes": sum(sizes)}
+    manifest["bytes"] = sum(file["bytes"] for file in files)
+
+
+def renew(folder: Path, part: str = "", purpose: str = "") -> None:
+    """Write a bundle's manifest again after files were removed or added.
+
+    Args:
+        folder: the bundle.
+        part: the name of a part for new files, or "" if there are none.
+        purpose: of that part.
+
+    Raises:
+        BundleError: there is no manifest that can be read.
+    """
+    manifest = read(folder)
+    part_of = {name: file["part"] for name, file in manifest["files"].items()}
+    if part:
+        manifest["parts"][part] = {"purpose": purpose, "components": []}
+        part_of = {name: part_of.get(name, part) for name in _walk(folder)}
+    manifest["files"] = describe(folder, part_of)
+    count(manifest)
+    write(folder, manifest)
+
+
 def read(folder: Path) -> dict[str, Any]:
     """Return a bundle's manifest.
 
