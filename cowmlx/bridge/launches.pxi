@@ -37,7 +37,6 @@ cdef int require_memory(object size, str what, double now) except -1:
     return 0
 
 
-
 cdef LaunchType* copy_types(list types) except NULL:
     """Pairs of a dtype and a shape, for C."""
     cdef LaunchType* made = <LaunchType*> calloc(len(types) + 1, sizeof(LaunchType))
