@@ -198,6 +198,7 @@ GRADIENTS = [
     ((2, 20, 21, 3), (33, 3, 2, 3), {"flip": True, "stride": [1, 2], "padding": [(-1, 3), (1, 1)]}),
     ((1, 600, 300), (2, 1, 300), {}),
     ((1, 6, 6, 4), (5, 3, 3, 4), {"stride": [2, 2]}),
+    ((2, 2, 4), (2, 1, 4), {"padding": [(-6, 5)]}),
     ((5, 4, 4, 7), (1, 4, 4, 7), {}),
 ]
 
@@ -227,6 +228,20 @@ def test_every_number_of_gradients(shape, window, changed):
         again = gradients()
         MODULE.set_threads(known)
         assert all(mx.array_equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("padding", [(-6, 5), (5, -6), (-2, 1)])
+def test_padding_that_cuts_off_the_whole_axis_leaves_zeros(padding):
+    steps = steps_of((2, 2, 4), {"padding": [padding], "groups": 2})
+    x, weight = random((2, 2, 4), "float32", 1), random((2, 1, 2), "float32", 2)
+    found = MODULE.convolution(x, weight, **steps)
+    assert found.shape == (2, 1, 2)
+    assert not found.any()
+
+    def squares(*both):
+        return mx.square(MODULE.convolution(*both, **steps) - 1).sum()
+
+    assert not any(each.any() for each in mx.grad(squares, [0, 1])(x, weight))
 
 
 def test_gradients_have_gradients_and_rows():

@@ -141,6 +141,18 @@ def test_convolutions_of_all_kinds(name):
             np.testing.assert_allclose(one, other, atol=close, err_msg=f"{attributes}")
 
 
+def test_padding_that_cuts_off_more_than_the_axis_leaves_zeros():
+    name = "conv_transpose1d"
+    attributes = attributes_of(find(name), {"stride": 5, "padding": 2, "output_padding": 4})
+    x = w = np.ones((1, 1, 1))
+    (spec,) = find(name).infer([Spec(x.shape, "float32"), Spec(w.shape, "float32")], attributes)
+    for dtype in (mx.float32, mx.float64):
+        arrays = [mx.array(each).astype(dtype) for each in (x, w)]
+        (found,) = find(name).compute(arrays, attributes)
+        assert (found.shape, found.item()) == (spec.shape, 0)
+        assert not any(each.any() for each in derivatives(name, x, w, attributes, dtype))
+
+
 def spoiled(rng: np.random.Generator, many: np.ndarray) -> np.ndarray:
     """An array with an infinity and a nan in places."""
     many = many.copy()

@@ -147,10 +147,18 @@ def _spread(given: mx.array, axis: int, dilation: int) -> mx.array:
 
 
 def _padded(given: mx.array, axis: int, pad: tuple[int, int]) -> mx.array:
-    """Return an array with zeros before and behind an axis; below 0 elements are cut off."""
+    """Return an array with zeros at both ends of an axis.
+
+    Below 0 elements are cut off, of the other end's zeros, too.
+    """
     low, high = pad
+    length = given.shape[axis]
+    if low < -length:
+        low, high = -length, low + high + length
+    if high < -length:
+        low, high = low + high + length, -length
     if low < 0 or high < 0:
-        given = _cut(given, axis, max(-low, 0), given.shape[axis] - max(-high, 0))
+        given = _cut(given, axis, max(-low, 0), length - max(-high, 0))
     width = [(0, 0)] * given.ndim
     width[axis] = (max(low, 0), max(high, 0))
     return mx.pad(given, width) if low > 0 or high > 0 else given

@@ -172,8 +172,17 @@ class Convolution : public WithGradient, public Extensible {
     return mx::slice(made, start, stop, step, stream());
   }
 
-  /* Zeros at both ends of an axis; below 0 numbers are cut off. */
+  /* Zeros at both ends of an axis; below 0 numbers are cut off, of the other end's zeros, too. */
   mx::array padded(const mx::array& x, int axis, int low, int high) {
+    const int length = x.shape(axis);
+    if (low < -length) {
+      high += low + length;
+      low = -length;
+    }
+    if (high < -length) {
+      low += high + length;
+      high = -length;
+    }
     mx::Shape start(x.ndim(), 0), stop = x.shape();
     start[axis] = std::max(-low, 0);
     stop[axis] -= std::max(-high, 0);
