@@ -61,29 +61,29 @@ class Convolution : public WithGradient, public Extensible {
   }
 
  protected:
-  /* mlx's gradients are wrong where ends of an axis are padded differently, and where windows do
-   * not reach its end, so it gets none of these. */
+  /* mlx's gradients are wrong where ends of an axis are padded differently, where windows do not
+   * reach its end, and where the input is dilated, so it gets none of these. */
   mx::array plainly(const Arrays& inputs) override {
     mx::array x = inputs[0];
-    std::vector<int> padding, behind;
-    for (size_t axis = 0; axis < axes_; axis++) {
-      const size_t at = AXES - axes_ + axis;
+    std::vector<int> padding;
+    for (size_t i = 0; i < axes_; i++) {
+      const size_t at = AXES - axes_ + i;
+      const auto axis = static_cast<int>(1 + i);
+      x = spread_out(x, axis, shape_.spread[at]);
       const int reach = (shape_.kernel[at] - 1) * shape_.dilation[at];
       const int low = shape_.before[at];
       int high = shape_.after[at];
-      if (shape_.spread[at] == 1)
-        high -= (shape_.in[at] + low + high - reach - 1) % shape_.stride[at];
+      high -= (x.shape(axis) + low + high - reach - 1) % shape_.stride[at];
       const bool is_known = low == high && low >= 0 && low <= reach;
-      if (!is_known && shape_.spread[at] == 1) x = padded(x, static_cast<int>(1 + axis), low, high);
-      padding.push_back(is_known || shape_.spread[at] > 1 ? low : 0);
-      behind.push_back(is_known ? low : shape_.spread[at] > 1 ? shape_.after[at] : 0);
+      if (!is_known) x = padded(x, axis, low, high);
+      padding.push_back(is_known ? low : 0);
     }
     auto numbers = [this](const Three& all) {
       return std::vector<int>(all.end() - static_cast<std::ptrdiff_t>(axes_), all.end());
     };
-    mx::array y = mx::conv_general(x, inputs[1], numbers(shape_.stride), padding, behind,
-                                   numbers(shape_.dilation), numbers(shape_.spread), shape_.groups,
-                                   shape_.flip, stream());
+    mx::array y = mx::conv_general(x, inputs[1], numbers(shape_.stride), padding, padding,
+                                   numbers(shape_.dilation), std::vector<int>(axes_, 1),
+                                   shape_.groups, shape_.flip, stream());
     if (biased_) y = mx::add(y, inputs[2], stream());
     return positive_ ? mx::maximum(y, mx::array(0.0F), stream()) : y;
   }
@@ -100,12 +100,11 @@ class Convolution : public WithGradient, public Extensible {
            (argument == 1 || (shape_.images > 1 && (is_strided || shape_.channels < LANES)));
   }
 
-  /* Whether the gradient is computed as a convolution, otherwise by mlx, which is wrong where the
-   * input is dilated. */
+  /* Whether the gradient is computed as a convolution, otherwise by mlx. */
   bool is_convolution(int argument) const {
     const int64_t columns =
         argument == 0 ? int64_t{shape_.taps()} * shape_.outputs : int64_t{shape_.results()};
-    return columns <= MOST_COLUMNS || *std::ranges::max_element(shape_.spread) > 1;
+    return columns <= MOST_COLUMNS;
   }
 
   mx::array as_convolution(int argument, const mx::array& other, const mx::array& by) {
@@ -189,6 +188,18 @@ class Convolution : public WithGradient, public Extensible {
     const mx::array cut = low < 0 || high < 0 ? mx::slice(x, start, stop, stream()) : x;
     return mx::pad(cut, std::vector<int>{axis}, mx::Shape{std::max(low, 0)},
                    mx::Shape{std::max(high, 0)}, mx::array(0.0F), "constant", stream());
+  }
+
+  /* Zeros between the numbers of an axis. */
+  mx::array spread_out(const mx::array& x, int axis, int spread) {
+    if (spread == 1) return x;
+    const mx::array apart = mx::expand_dims(x, axis + 1, stream());
+    const mx::array wide = mx::pad(apart, std::vector<int>{axis + 1}, mx::Shape{0},
+                                   mx::Shape{spread - 1}, mx::array(0.0F), "constant", stream());
+    const mx::array flat = mx::flatten(wide, axis, axis + 1, stream());
+    mx::Shape stop = flat.shape();
+    stop[axis] -= spread - 1;
+    return mx::slice(flat, mx::Shape(stop.size(), 0), stop, stream());
   }
 
   void add_weight(ConvolutionJob& job, const mx::array& weight, mx::cpu::CommandEncoder& encoder) {
