@@ -292,6 +292,7 @@ def test_gradients_have_gradients_and_rows():
         ((4, 3), (2, 3), {"stride": []}, "1 to 3 axes"),
         ((1, 4, 3), (2, 0, 3), {}, "weight has no elements"),
         ((1, 4, 3), (2, 2, 3), {"input_dilation": [2], "padding": [(0, 1)]}, "the same padding"),
+        ((1, 4, 3), (2, 2, 3), {"padding": [(2**31 - 1, -(2**31))]}, "padding is beyond 2^30"),
         ((1, 1, 65537), (1, 1, 65537), {}, "65537 numbers; it can have 65536 at most"),
     ],
 )

@@ -349,6 +349,8 @@ mx::array convolution(const mx::array& x, const mx::array& weight,
     shape.kernel[at] = weight.shape(static_cast<int>(1 + axis));
     shape.before[at] = padding[axis].first;
     shape.after[at] = padding[axis].second;
+    if (std::max(std::abs(int64_t{shape.before[at]}), std::abs(int64_t{shape.after[at]})) > 1 << 30)
+      refuse("padding is beyond 2^30");
     columns *= shape.kernel[at];
     const int64_t length = int64_t{shape.in[at] - 1} * shape.spread[at] + 1;
     const int64_t reach = int64_t{shape.kernel[at] - 1} * shape.dilation[at] + 1;
