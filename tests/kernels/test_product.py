@@ -101,6 +101,27 @@ def test_packed_products(leading, rows, groups, mode, type_, biased, seed):
     assert is_product(y, x, numbers(exact), bias)
 
 
+@pytest.mark.parametrize("rows", [1, 5, 20])
+@pytest.mark.parametrize("byte", [0x7F, 0xFF])
+def test_a_nan_of_mxfp8_spoils_its_row_of_the_matrix_alone(byte, rows):
+    x, weight = random((rows, 96), "float32"), random((40, 96), "float32")
+    words, scales = mx.quantize(weight, mode="mxfp8")
+
+    def product(codes: np.ndarray) -> np.ndarray:
+        parts = (MODULE.pack(mx.array(codes).view(mx.uint32)), MODULE.pack(scales))
+        return np.array(MODULE.product(x, *parts, rows=40, mode="mxfp8", bits=8, group=32))
+
+    codes = np.array(words.view(mx.uint8))
+    plain = product(codes)
+    assert np.isfinite(plain).all()
+    for column in (0, 1, 2, 3, 63, 92, 95):
+        spoiled = codes.copy()
+        spoiled[17, column] = byte
+        wanted = plain.copy()
+        wanted[:, 17] = np.nan
+        np.testing.assert_array_equal(product(spoiled), wanted)
+
+
 @pytest.mark.parametrize("view", ["transposed", "broadcast", "strided", "flipped"])
 def test_activations_of_any_strides(view):
     base = random((40, 96), "float32")

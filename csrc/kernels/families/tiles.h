@@ -177,12 +177,16 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
     F part[M][B];
     for (int m = 0; m < M; m++)
       for (int b = 0; b < B; b++) part[m][b] = zero();
+    I nans[B];
+    for (int b = 0; b < B; b++) nans[b] = zero_words();
     const int64_t behind = asking.at(k / NUMBERS * WORDS * WORD);
     for (const int64_t end = k + group; k < end; k += NUMBERS) {
       I word[B][WORDS];
       for (int b = 0; b < B; b++)
         for (int i = 0; i < WORDS; i++)
           word[b][i] = load_words(w + (b * words + k / NUMBERS * WORDS + i) * LANES);
+      if constexpr (Code::HAS_NAN)
+        for (int b = 0; b < B; b++) nans[b] = nans[b] | Code::nans(word[b]);
       for (int i = 0; i < WORDS; i++)
         ask_for<M, B>(w + (k / NUMBERS * WORDS + i) * LANES, behind, words * WORD);
       unrolled<NUMBERS>([&](auto j) __attribute__((always_inline)) {
@@ -202,6 +206,7 @@ static void exact_tile(const Matrix& matrix, const float* x, int64_t run, const 
     F scale[B], bias[B];
     load_group<B, Code::BIASED>(matrix, block, g, groups, scale, bias);
     for (int b = 0; b < B; b++) {
+      if constexpr (Code::HAS_NAN) scale[b] = Code::spoiled(scale[b], nans[b]);
       const F unit = Code::UNIT == 1 ? scale[b] : scale[b] * set(Code::UNIT);
       for (int m = 0; m < M; m++) total[m][b] = fma(part[m][b], unit, total[m][b]);
       if constexpr (Code::BIASED) {
