@@ -134,6 +134,16 @@ def test_logits_that_are_no_numbers_give_some_token(value, part):
         assert 0 <= token < 2000
 
 
+def test_a_filter_that_would_keep_nothing_changes_nothing():
+    """Infinite logits, which min_p has left, have distances that are no numbers."""
+    logits = mx.array([[0, math.inf, 1, math.inf, 2, math.inf, 0]])
+    alone, both = (
+        SampleInput(sampler(7, temperature=1.0, min_p=0.5, **more), [], 0, 0)
+        for more in ({}, {"typical_p": 0.9})
+    )
+    assert sampled(logits, [alone]) == sampled(logits, [both]) == [1]
+
+
 @pytest.mark.parametrize(
     "options", [{"top_p": 0.9}, {"typical_p": 0.9}, {"top_k": 5}, {"min_p": 0.1}]
 )

@@ -133,9 +133,11 @@ class Left {
   int size() const { return size_; }
   float best() const { return table_.highest(values_, size_); }
 
-  /* Drop all but what `keeps(place)` says, unless it says so of all. */
+  /* Drop all but what `keeps(place)` says, unless nothing would be left. */
   template <class Keeps>
   void keep(Keeps keeps) {
+    const float first_value = values_[0];
+    const int32_t first_token = dense_ ? 0 : memory_.tokens[0];
     int kept = 0;
     for (int i = 0; i < size_; i++) {
       /* What is written counts only if it is kept: a branch would often be foreseen wrongly. */
@@ -146,7 +148,11 @@ class Left {
       memory_.tokens[kept] = token;
       kept += stays;
     }
-    if (kept == 0) return;
+    if (kept == 0) { /* the loop has written there */
+      memory_.values[0] = first_value;
+      memory_.tokens[0] = first_token;
+      return;
+    }
     values_ = memory_.values;
     dense_ = false;
     size_ = kept;
