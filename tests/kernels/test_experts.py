@@ -77,9 +77,12 @@ def test_a_row_is_the_same_whoever_chose_the_same_expert():
 def test_experts_that_are_not_there_give_no_numbers():
     (weight,), _ = packed(random((3, 5, 32), "float32"), "dense", 0, 0)
     x = random((5, 32), "float32", 1)
-    found = MODULE.experts(x, mx.array([0, 3, -1, 2, 2**31 - 1]), weight, count=3, rows=5)
-    assert mx.isnan(found).all(-1).tolist() == [False, True, True, False, True]
-    assert mx.isnan(found).any(-1).tolist() == [False, True, True, False, True]
+    for other, dtype in ((2**31 - 1, np.int32), (2**32 + 1, np.int64), (2**64 - 1, np.uint64)):
+        indices = mx.array(np.array([0, 3, 7, 2, other], dtype))
+        found = MODULE.experts(x, indices, weight, count=3, rows=5)
+        assert mx.isnan(found).all(-1).tolist() == [False, True, True, False, True]
+        assert mx.isnan(found).any(-1).tolist() == [False, True, True, False, True]
+    assert mx.isnan(MODULE.experts(x[0], mx.array(-1), weight, count=3, rows=5)).all()
 
 
 X, INDICES, W = mx.zeros((4, 64)), mx.zeros(4, dtype=mx.int32), mx.zeros((6, 64, 16))

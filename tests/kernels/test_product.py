@@ -183,8 +183,15 @@ def test_rows_are_taken(mode, type_):
 
 def test_rows_out_of_range_are_no_numbers():
     table = MODULE.pack(random((5, 32), "float32"))
-    found = MODULE.take(mx.array([5, -6, 2**31 - 1, 1]), table, rows=5, dtype=mx.float32)
-    assert mx.isnan(found).all(axis=1).tolist() == [True, True, True, False]
+    for values, dtype in (
+        ([5, -6, 2**31 - 1, 1], np.int32),
+        ([5, 2**32 - 1, 2**31, 1], np.uint32),
+        ([-6, 2**32 + 1, -(2**32), 1], np.int64),
+        ([5, 2**64 - 1, 2**32, 1], np.uint64),
+    ):
+        indices = mx.array(np.array(values, dtype))
+        found = MODULE.take(indices, table, rows=5, dtype=mx.float32)
+        assert mx.isnan(found).all(axis=1).tolist() == [True, True, True, False]
 
 
 def test_matrices_of_an_arena_share_memory():

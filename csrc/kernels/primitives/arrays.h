@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,16 @@ class Integers {
       default:
         return as(uint64_t{});
     }
+  }
+
+  /* An element; int64_t's greatest number for what is above it. */
+  int64_t at(int64_t place) const {
+    return visit([&]<class T>(const T* values) -> int64_t {
+      if constexpr (std::is_same_v<T, uint64_t>)
+        return static_cast<int64_t>(std::min<uint64_t>(values[place], INT64_MAX));
+      else
+        return values[place];
+    });
   }
 
   /* An element, clamped to 0 … count - 1. */

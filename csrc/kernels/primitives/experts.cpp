@@ -39,9 +39,10 @@ struct Job {
   const Table* table;
   Experts experts;
   Activations x;
-  const int32_t* indices;
+  Integers indices;
   bool rounded;
   int rows;          /* R */
+  int32_t* chosen;   /* (R,) the experts, or -1 */
   int32_t* order;    /* (R,) rows by experts */
   int32_t* starts;   /* (E + 1,) */
   Segment* segments; /* for the largest number of them */
@@ -54,31 +55,34 @@ struct Job {
   void* out;
   Scalar type;
 
+  /* Find the experts of all rows; those that there are not spoil theirs. */
+  void choose() const {
+    for (int row = 0; row < rows; row++) {
+      const int64_t index = indices.at(row);
+      const bool is_known = index >= 0 && index < experts.count;
+      chosen[row] = is_known ? static_cast<int32_t>(index) : -1;
+      if (!is_known) spoil(row);
+    }
+  }
+
   /* Counting sort; what no expert is chosen for gets no numbers. How many segments there are. */
   int cut() const {
     std::fill_n(starts, experts.count + 1, 0);
-    auto known = [&](int row) { return indices[row] >= 0 && indices[row] < experts.count; };
     for (int row = 0; row < rows; row++)
-      if (known(row)) starts[indices[row] + 1]++;
+      if (chosen[row] >= 0) starts[chosen[row] + 1]++;
     for (int expert = 0; expert < experts.count; expert++) starts[expert + 1] += starts[expert];
+    const int known_rows = starts[experts.count];
     for (int row = rows - 1; row >= 0; row--)
-      if (known(row)) order[--starts[indices[row] + 1]] = row;
+      if (chosen[row] >= 0) order[--starts[chosen[row] + 1]] = row;
     int found = 0;
     for (int expert = 0; expert < experts.count; expert++) {
       /* starts[e + 1] has become where expert e begins. */
       const int begin = starts[expert + 1];
-      const int end = expert + 1 < experts.count ? starts[expert + 2] : known_rows(known);
+      const int end = expert + 1 < experts.count ? starts[expert + 2] : known_rows;
       for (int at = begin; at < end; at += SMALL_ROWS)
         segments[found++] = {expert, at, std::min(SMALL_ROWS, end - at)};
     }
     return found;
-  }
-
-  template <class Known>
-  int known_rows(Known known) const {
-    int count = 0;
-    for (int row = 0; row < rows; row++) count += known(row);
-    return count;
   }
 
   void prepare(int slot, const Segment& segment) const {
@@ -112,8 +116,7 @@ struct Job {
   }
 
   void operator()() const {
-    for (int row = 0; row < rows; row++)
-      if (indices[row] < 0 || indices[row] >= experts.count) spoil(row);
+    choose();
     const int count = cut();
     const int blocks = (experts.rows + LANES - 1) / LANES;
     const int64_t work = int64_t{x.columns()} * LANES * std::clamp(rows / 8, 1, SMALL_ROWS);
@@ -162,9 +165,10 @@ class ExpertsOperation : public Operation {
     const int64_t part = (size + 63) / 64 * 64, held = int64_t{slots} * SMALL_ROWS;
     dispatch(
         encoder,
-        Job{&used, experts, Activations(inputs[0]), inputs[1].data<int32_t>(), rounded_, rows,
-            temporary<int32_t>(encoder, rows), temporary<int32_t>(encoder, experts_ + 1),
-            temporary<Segment>(encoder, most), temporary<float>(encoder, held * layout_.columns),
+        Job{&used, experts, Activations(inputs[0]), Integers(inputs[1]), rounded_, rows,
+            temporary<int32_t>(encoder, rows), temporary<int32_t>(encoder, rows),
+            temporary<int32_t>(encoder, experts_ + 1), temporary<Segment>(encoder, most),
+            temporary<float>(encoder, held * layout_.columns),
             temporary<float>(encoder, held * rows_), temporary<char>(encoder, part * slots), part,
             temporary<Prepared>(encoder, slots), out.data<void>(), scalar_of(out, "out")});
   }
@@ -194,8 +198,7 @@ mx::array experts(const mx::array& x, const mx::array& indices, const mx::array&
     refuse("the experts have too many rows together");
   mx::Shape shape = indices.shape();
   shape.push_back(x.shape(-1));
-  Arrays inputs{mx::broadcast_to(x, shape, stream),
-                plain(mx::astype(indices, mx::int32, stream), stream)};
+  Arrays inputs{mx::broadcast_to(x, shape, stream), plain(indices, stream)};
   const Layout layout = add_matrix(inputs, weight, scales, biases, std::nullopt, filled * count,
                                    mode, bits, group, stream);
   if (x.shape(-1) != layout.columns)

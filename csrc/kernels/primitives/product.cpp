@@ -242,7 +242,7 @@ constexpr int TAKE_CHUNK = 16; /* rows of embeddings that one thread takes at a 
 /* Rows of a matrix as numbers. */
 struct TakeJob {
   Matrix matrix;
-  const int32_t* indices;
+  Integers indices;
   int64_t count;
   float* values; /* a row for each chunk, where the result is no float32 */
   void* out;
@@ -251,9 +251,10 @@ struct TakeJob {
   void row(const Table& table, int64_t place, float* spare) const {
     const int columns = matrix.columns;
     float* to = spare != nullptr ? spare : static_cast<float*>(out) + place * columns;
-    const int index = indices[place] < 0 ? indices[place] + matrix.rows : indices[place];
+    int64_t index = indices.at(place);
+    if (index < 0) index += matrix.rows;
     if (index >= 0 && index < matrix.rows) {
-      table.row_numbers(matrix, index, to);
+      table.row_numbers(matrix, static_cast<int>(index), to);
     } else { /* there is no error to return here: nan spreads instead */
       std::fill_n(to, columns, std::numeric_limits<float>::quiet_NaN());
     }
@@ -283,7 +284,7 @@ class Take : public Operation {
     const Scalar type = scalar_of(out, "out");
     const int64_t spare = (count + TAKE_CHUNK - 1) / TAKE_CHUNK * layout_.columns;
     auto* values = type == Scalar::Float32 ? nullptr : temporary<float>(encoder, spare);
-    dispatch(encoder, TakeJob{layout_.matrix(inputs, 1), inputs[0].data<int32_t>(), count, values,
+    dispatch(encoder, TakeJob{layout_.matrix(inputs, 1), Integers(inputs[0]), count, values,
                               out.data<void>(), type});
   }
 
@@ -300,7 +301,7 @@ mx::array take(const mx::array& indices, const mx::array& weight,
   if (!mx::issubdtype(indices.dtype(), mx::integer)) refuse("indices are whole numbers");
   if (dtype != mx::float32 && dtype != mx::float16 && dtype != mx::bfloat16)
     refuse("dtype can be float32, float16 or bfloat16");
-  Arrays inputs{plain(mx::astype(indices, mx::int32, stream), stream)};
+  Arrays inputs{plain(indices, stream)};
   const Layout layout =
       add_matrix(inputs, weight, scales, biases, std::nullopt, rows, mode, bits, group, stream);
   mx::Shape shape = indices.shape();
