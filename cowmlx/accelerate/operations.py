@@ -224,4 +224,4 @@ def _is_vector(array: mx.array | None) -> bool:
 def _is_mask(mask: str | mx.array | None) -> bool:
     if isinstance(mask, mx.array):
         return mask.dtype == mx.bool_ or mask.dtype in _FLOATS
-    return mask in (None, "", "causal")
+    return mask in (None, "causal")

@@ -260,6 +260,7 @@ def test_queries_see_exactly_their_positions_in_long_caches(window):
         ((Q, K, K), {"mask": mx.zeros((3, 4))}, "broadcast"),
         ((Q, K, K), {"sinks": mx.zeros(3)}, "there are 4 heads of queries"),
         ((Q, K, K), {"window": -1}, "window is below 0"),
+        ((Q, K, K), {"window": 2}, 'a window needs the mask "causal"'),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, options, why):

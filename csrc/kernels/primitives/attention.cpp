@@ -318,6 +318,7 @@ mx::array make(Arrays inputs, Settings settings, int value_dim, mx::Dtype type, 
   const mx::Shape scores{q.shape(0), q.shape(1), q.shape(2), length};
   mx::Shape shape{q.shape(0), q.shape(1), q.shape(2), value_dim};
   add_rest(inputs, settings, scores, mask, sinks, stream);
+  if (settings.window > 0 && !settings.causal) refuse("a window needs the mask \"causal\"");
   return mx::array(std::move(shape), type,
                    std::make_shared<AttentionOperation>(stream, settings, type), std::move(inputs));
 }
@@ -398,7 +399,7 @@ Args:
         array that broadcasts to (B, H, T, S): bool, or numbers that are added to the scores.
     sinks: (H,) logits that take part in the softmax alone.
     soft_cap: scores become soft_cap * tanh(score / soft_cap); 0: they do not.
-    window: a causal query sees only so many positions; 0: all.
+    window: with the mask "causal" a query sees only so many positions; 0: all.
 
 Returns:
     (B, H, T, E) of the type that q, k and v promote to.)");
