@@ -122,3 +122,23 @@ def test_a_step_without_memory_can_be_made_again(first):
     assert made[1][0, 0, :3].tolist() == made[2][0, 0, :3].tolist() == x[0].tolist()
     assert [mx.all(made[1][0, 0, 3:] == 5).item(), mx.all(made[2][0, 0, 3:] == 7).item()] == [1, 1]
     assert mx.all(values == 7).item()
+
+
+def test_a_matrix_is_kept_in_blocks_though_an_evaluation_had_no_memory():
+    """There is memory for the blocks, but not for a copy of the matrix, whose rows are reversed."""
+    rows = (CACHE + free_in_heaps()) // (4 * DIM)
+    bytes_ = 4 * rows * DIM
+    x, matrix = mx.ones((1, rows)), random((rows, DIM), "float32")[::-1]
+    mx.eval(x, matrix)
+    with mx.stream(mx.cpu):
+        recording = needed().Recording(lambda x, matrix: [x @ matrix], [x, matrix], True)
+        (wanted,) = recording.replay([x, matrix])
+        mx.eval(wanted)
+        with short(bytes_ + bytes_ // 2), pytest.raises(RuntimeError, match="Unable to allocate"):
+            mx.eval(recording.replay([x, matrix]))
+        mx.eval(recording.replay([x, matrix]))
+        mx.reset_peak_memory()
+        (found,) = recording.replay([x, matrix])
+        mx.eval(found)
+    assert mx.array_equal(found, wanted)
+    assert mx.get_peak_memory() - mx.get_active_memory() < bytes_ // 2

@@ -5,17 +5,16 @@ namespace cowmlx {
 /* All that are kept, shared by the operations that read the same weight in the same way. */
 class Keeper::Shelf {
  public:
-  /* The packed weight that is kept, and false; or a new one for the caller to fill, and true. */
-  std::pair<std::shared_ptr<PackedWeight>, bool> find(const mx::array& weight, const Key& key,
-                                                      int64_t numbers) {
+  /* The packed weight that is kept, or a new one. */
+  std::shared_ptr<PackedWeight> find(const mx::array& weight, const Key& key, int64_t numbers) {
     const std::lock_guard<std::mutex> held(lock_);
     std::erase_if(all_, [](const auto& entry) { return entry.second.expired(); });
     const auto found = all_.find(key);
     if (found != all_.end())
-      if (std::shared_ptr<PackedWeight> packed = found->second.lock()) return {packed, false};
+      if (std::shared_ptr<PackedWeight> packed = found->second.lock()) return packed;
     auto made = std::make_shared<PackedWeight>(weight.data_shared_ptr(), numbers);
     all_[key] = made;
-    return {made, true};
+    return made;
   }
 
  private:
@@ -47,12 +46,12 @@ Blocks Keeper::find(const mx::array& weight, int64_t matrices, int64_t numbers,
   seen_ = data;
   key_ = key;
   if (!again) kept_ = nullptr;
-  Blocks blocks{nullptr, true, nullptr};
+  Blocks blocks{nullptr, true, nullptr, nullptr};
   if (again) {
-    if (kept_ == nullptr) std::tie(kept_, fills_) = shelf().find(weight, key, numbers);
+    if (kept_ == nullptr) kept_ = shelf().find(weight, key, numbers);
+    blocks.claimed = kept_->claim();
     blocks.packs = !kept_->ready.load(std::memory_order_acquire);
-    if (!blocks.packs || fills_) blocks.kept = kept_;
-    fills_ = false; /* one task alone */
+    if (!blocks.packs || blocks.claimed != nullptr) blocks.kept = kept_;
   }
   blocks.packed = blocks.kept != nullptr ? blocks.kept->blocks.data<float>()
                                          : temporary<float>(encoder, numbers);

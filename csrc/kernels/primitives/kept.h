@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <utility>
 
 #include "operation.h"
@@ -17,15 +16,30 @@ namespace cowmlx {
 
 /* A weight in blocks, as it is kept. While it is, its own memory stays, too, and nothing is
  * computed in place there, so that the blocks stay true. */
-struct PackedWeight {
+class PackedWeight {
+ public:
   std::shared_ptr<mx::array::Data> of;
   mx::array blocks;
-  std::atomic<bool> ready{false}; /* the task that fills the blocks has done so */
+  std::atomic<bool> ready{false}; /* a task has filled the blocks */
 
   PackedWeight(std::shared_ptr<mx::array::Data> data, int64_t numbers)
       : of(std::move(data)),
         blocks(mx::allocator::malloc(static_cast<size_t>(numbers) * sizeof(float)), {0},
                mx::float32) {}
+
+  /* What a task holds as long as it is to fill the blocks; null if they are filled, or another
+   * task holds it. An evaluation that fails lets go of it. */
+  std::shared_ptr<void> claim() {
+    const std::lock_guard<std::mutex> held(lock_);
+    if (ready.load(std::memory_order_acquire) || !filling_.expired()) return nullptr;
+    auto claimed = std::make_shared<char>();
+    filling_ = claimed;
+    return claimed;
+  }
+
+ private:
+  std::mutex lock_;
+  std::weak_ptr<void> filling_;
 };
 
 /* Where one evaluation has its blocks. */
@@ -33,6 +47,7 @@ struct Blocks {
   float* packed;
   bool packs;                         /* they are to be filled */
   std::shared_ptr<PackedWeight> kept; /* whose they are; null: nobody's */
+  std::shared_ptr<void> claimed;      /* of it, where they are to be filled */
 
   /* The task has filled them. */
   void filled() const {
@@ -60,7 +75,6 @@ class Keeper {
   std::weak_ptr<mx::array::Data> seen_; /* the weight of the last evaluation */
   Key key_{};                           /* how it was read */
   std::shared_ptr<PackedWeight> kept_;
-  bool fills_ = false; /* the next task fills what is kept */
 };
 
 }  // namespace cowmlx
