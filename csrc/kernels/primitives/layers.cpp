@@ -219,11 +219,12 @@ Arrays make_step(const std::shared_ptr<const HeldLayers>& held, const mx::array&
                  const Arrays& angles, const Arrays& caches, mx::Dtype type, mx::Stream stream) {
   const Layers& layers = held->layers;
   const bool tokens = x.ndim() == 1 || x.ndim() == 2;
-  if (tokens ? layers.embedding.rows == 0 || x.itemsize() != 4
+  const bool is_int32 = x.itemsize() == 4 && mx::issubdtype(x.dtype(), mx::integer);
+  if (tokens ? layers.embedding.rows == 0 || !is_int32
              : x.ndim() != 3 || x.shape(2) != layers.width || scalar_of(x, "x") == Scalar::UInt8)
     refuse(
-        "x is neither tokens (B,) or (B, T) of 32 bits for an embedding, nor activations (B, T, "
-        "H)");
+        "x is neither tokens (B,) or (B, T), integers of 32 bits, for an embedding, nor "
+        "activations (B, T, H)");
   const int rows = x.shape(0), count = x.ndim() == 1 ? 1 : x.shape(1);
   if (call.offsets.size() != static_cast<size_t>(rows) || count < 1)
     refuse("there are not as many offsets as rows");
