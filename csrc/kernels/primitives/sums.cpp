@@ -28,7 +28,8 @@ struct SumJob {
   }
 
   void rows() const {
-    const int64_t together = std::clamp<int64_t>(CHUNK / std::max<int64_t>(count, 1), ROWS, outer);
+    const int64_t fit = CHUNK / std::max<int64_t>(count, 1);
+    const int64_t together = std::min(std::max<int64_t>(fit, ROWS), outer);
     share(static_cast<int>((outer + together - 1) / together), workers, [&](int index, int) {
       const int64_t end = std::min((index + 1) * together, outer);
       int64_t row = index * together;
