@@ -239,15 +239,19 @@ class Unread:
 
     @property
     def pending(self) -> bool:
-        """Whether they are still on disk."""
-        return self._network is not None
+        """Whether they are still on disk, or refused."""
+        return self._network is not None or bool(self._damage)
 
     def bytes_to_load(self, forms: int) -> tuple[int, int]:
         """Return the bytes of all weights, and those that reading the rest takes at its peak.
 
         Args:
             forms: as for :func:`bytes_to_load`.
+
+        Raises:
+            InputOutput: they could not be read earlier.
         """
+        self._require_readable()
         if self._network is None:
             return 0, 0
         size, peak = bytes_to_load(self._network, forms, self._group_bytes)
@@ -271,8 +275,7 @@ class Unread:
         """
         import mlx.core as mx
 
-        if self._damage:
-            raise InputOutput(f"{self._damage}; load the model again")
+        self._require_readable()
         if self._network is None:
             return
         groups = evaluate(self._network, self._path, self._group_bytes)
@@ -291,6 +294,10 @@ class Unread:
             self._done = max(self._done, fraction)
             yield fraction
         self._network = None
+
+    def _require_readable(self) -> None:
+        if self._damage:
+            raise InputOutput(f"{self._damage}; load the model again")
 
     def _reason(self, exc: Exception) -> str:
         for file, size in self._sizes.items():

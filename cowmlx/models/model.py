@@ -268,7 +268,7 @@ class Model:
 
     @property
     def is_read(self) -> bool:
-        """Whether its weights are in memory, and not left on disk."""
+        """Whether its weights are in memory, and neither left on disk nor refused."""
         return self._unread is None or not self._unread.pending
 
     @property
@@ -313,13 +313,14 @@ class Model:
         from cowmlx.models import fingerprint  # late: few models sleep
 
         found = yield from fingerprint.compute(self, read=True)
-        slept, self._slept = self._slept, None
-        if slept not in (None, found) and self._unread is not None:
+        if self._slept not in (None, found) and self._unread is not None:
             damage = f"{self.path} is another model than it was when this one fell asleep"
             self._unread.refuse(damage)
+            self.remembered.forget("fingerprint")
             weights.drop(self.network)
             resources.give_back()
             self._unread.read()
+        self._slept = None
 
     def fuse_layers(self) -> None:
         """Let kernels compute the layers, once the weights are read; nothing if it was done."""

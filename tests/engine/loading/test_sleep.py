@@ -13,7 +13,7 @@ from support.prompt_hosts import Process
 from support.signatures import EIO, ENOENT, ENOMEM, ESTATE
 
 from cowmlx.cache.sequence import Sequence
-from cowmlx.errors import Canceled
+from cowmlx.errors import Canceled, InputOutput
 from cowmlx.folders import weights
 from cowmlx.generated.constants import KIND_MODEL
 from cowmlx.generated.defaults import CONTEXT, EMBED, GENERATION, MODEL, TRAINING
@@ -267,8 +267,30 @@ def test_weights_of_a_changed_folder_do_not_stay_in_memory(lib, model, open_cont
         assert lib.info()["memory"]["active"] - before < size // 20
     assert lib.info(handle)["bytes"] == size
     assert lib.tokens(context) == START
+    sleep(lib, handle)  # what was refused does not become what the next wake expects
     with pytest.raises(StatusError, match="another model than it was"):
         lib.embed(handle, ["a fox"])
+
+
+def test_a_refused_model_takes_no_place_of_others(folder, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(folder(KV), path)
+    with in_process.started() as engine:
+        first, second = (in_process.loaded(engine, at) for at in (path, folder(KV)))
+        shutil.rmtree(path)
+        shutil.copytree(folder("llama-other"), path)
+        call = in_process.Call()
+        engine.model_sleep(call, first)
+        in_process.finish(engine)
+        assert call.error is None
+        call = in_process.Call()
+        engine.model_embed(call, first, ["a"], EMBED)
+        in_process.finish(engine)
+        assert isinstance(call.error, InputOutput)
+        engine.runtime.model_memory = int(2.1 * engine.model_info(second)["bytes"])
+        in_process.loaded(engine, folder(KV))
+        assert not engine.model_info(second)["asleep"]
+        assert engine.model_info(first)["asleep"]
 
 
 def test_a_cancel_while_it_wakes_changes_nothing(folder):
