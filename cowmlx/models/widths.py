@@ -14,6 +14,7 @@ _MLP = (
     *("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size", "d_inner"),
     "hidden_dim",
 )
+_EXPERT = ("moe_intermediate_size",)
 _EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "experts_per_token")
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_blocks")
@@ -26,7 +27,8 @@ class Widths(NamedTuple):
 
     Attributes:
         width: of the hidden state.
-        mlp: of the hidden layer of an MLP.
+        mlp: of the hidden layer of a dense MLP.
+        expert: of the hidden layer of an expert.
         experts: that a token passes through in a layer.
         heads: of an attention.
         layers: how many.
@@ -37,6 +39,7 @@ class Widths(NamedTuple):
 
     width: int
     mlp: int
+    expert: int
     experts: int
     heads: int
     layers: int
@@ -54,9 +57,11 @@ def widths_of(model: Model) -> Widths:
 def _read(model: Model) -> Widths:
     keys = (_WIDTH, _MLP, _EXPERTS, _HEADS, _LAYERS)
     width, mlp, experts, heads, layers = (_number(model, names) for names in keys)
+    expert = (_number(model, _EXPERT) or mlp) if experts else 0
     latent = _number(model, _LATENT)
     expanded = heads * sum(_number(model, names) for names in _HEAD) if latent else 0
-    return Widths(width, mlp, experts, heads, layers, model.vocabulary_size, latent, expanded)
+    vocabulary = model.vocabulary_size
+    return Widths(width, mlp, expert, experts, heads, layers, vocabulary, latent, expanded)
 
 
 def _number(model: Model, names: tuple[str, ...]) -> int:

@@ -378,15 +378,24 @@ def test_a_network_without_blocks_is_refused(model: Any) -> None:
             blocks_of(without, "odd")
 
 
+WIDE = {"hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 8}
+EXPERTS = {"moe_intermediate_size": 48, "num_experts": 16, "num_experts_per_tok": 8}
+
+
+@pytest.mark.parametrize(("family", "experts"), [("llama", {}), ("qwen3_moe", EXPERTS)])
 @pytest.mark.parametrize("length", [65, 257])
 @pytest.mark.parametrize(
     "options", [{}, {"grad_checkpoint": True}, {"num_layers": 1}, {"type": "full"}], ids=repr
 )
 def test_the_estimate_of_a_step_is_near_its_peak(
-    tmp_path: pathlib.Path, options: dict[str, Any], length: int
+    tmp_path: pathlib.Path,
+    options: dict[str, Any],
+    length: int,
+    family: str,
+    experts: dict[str, int],
 ) -> None:
-    config = {"hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 8}
-    model = load(tiny_models.make(tmp_path, "llama", config={**config, "num_hidden_layers": 4}))
+    config = {**WIDE, **experts, "num_hidden_layers": 4}
+    model = load(tiny_models.make(tmp_path, family, config=config))
     run = objective(model, **options)
     given = batch(length=length)
     mx.eval(given.tokens, given.targets)

@@ -23,8 +23,9 @@ from cowmlx.training.language.token_inputs import TokenBatch
 _GROUP_BYTES = 128 << 20
 _FLOAT = 4  # bytes of a number
 # Numbers that a layer keeps of a token for its gradients, as multiples of the network's widths.
-_OF_WIDTH, _OF_MLP = 10, 4
-# Scores of all heads, beside those that are kept, of the layer whose gradients are computed.
+_OF_WIDTH, _OF_MLP, _OF_ROUTED = 10, 4, 3
+# Scores of all heads, beside those that are kept, of the layer whose gradients are computed; or
+# once more all other numbers of that layer, whichever are more.
 _OF_SCORES = 4
 _OF_LOGITS = 3
 
@@ -143,12 +144,14 @@ class LanguageObjective:
         widths = widths_of(self.model)
         rows, length = batch.tokens.shape[0], batch.tokens.shape[1] - 1
         scores = widths.heads * length
-        layer = _OF_WIDTH * widths.width + _OF_MLP * widths.mlp * max(1, widths.experts) + scores
+        # The width of a dense MLP is often that of all experts of a token, with shared ones.
+        mlp = max(widths.mlp, widths.experts * widths.expert)
+        layer = (_OF_WIDTH + _OF_ROUTED * widths.experts) * widths.width + _OF_MLP * mlp + scores
         held, gradients = layer, 0
         if is_step:
             trained = self.options.num_layers
             trained = widths.layers if trained == -1 else min(trained, widths.layers)
-            held = trained * layer + _OF_SCORES * scores
+            held = trained * layer + max(_OF_SCORES * scores, layer - scores)
             if self.options.checkpointing:  # of one layer at a time, computed a second time
                 held = trained * widths.width + 2 * layer + _OF_SCORES * scores
             gradients = sum(value.nbytes for value in self._values.values())
