@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,8 @@ from support.onnx_models import info, model, program_of, run, turns, weight
 
 from cowmlx.programs import bounds
 from cowmlx.programs.importing import book
+from cowmlx.programs.importing.operators import quantized
+from cowmlx.programs.importing.values import Weight
 
 INT64 = TensorProto.INT64
 node = helper.make_node
@@ -125,3 +128,30 @@ def test_what_is_too_much_to_be_computed_at_load_is_left_to_the_run(monkeypatch,
     x = np.arange(1, 7, dtype=np.float32)
     (found,) = run(program, x=x)
     assert np.allclose(found, x * np.cos(np.arange(6) / 6) ** 8, rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["MatMulInteger", "ConvInteger"])
+def test_weights_of_integers_are_added_in_turns_and_parts(monkeypatch, op):
+    """To find out whether float32 holds all sums of their products."""
+    monkeypatch.setattr(bounds, "TURN", 0)
+    side = 1 << 10
+    w = np.full((side, side) if op == "MatMulInteger" else (side, side, 1, 1), 127, np.int8)
+    x = info("x", [1, side] if op == "MatMulInteger" else [1, side, 1, 1], TensorProto.UINT8)
+    made = model([node(op, ["x", "w"], ["y"])], [x], [info("y", [])], [weight("w", w)])
+    tracemalloc.start()
+    try:
+        assert turns(made) >= w.size // quantized._PART
+        assert tracemalloc.get_traced_memory()[1] < 4 * w.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_short_sums_read_no_weight(monkeypatch):
+    def fail(weight):
+        raise AssertionError("it decides nothing")
+
+    monkeypatch.setattr(Weight, "read_steps", fail)
+    monkeypatch.setattr(Weight, "read", fail)
+    w = np.ones((256, 2048), np.int8)
+    x = info("x", [1, 256], TensorProto.UINT8)
+    turns(model([node("MatMulInteger", ["x", "w"], ["y"])], [x], [info("y", [])], [weight("w", w)]))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.bounds import Steps
 from cowmlx.programs.dimensions import count
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
@@ -179,39 +180,47 @@ EXACT = 1 << 12
 """Terms of a sum of products of 8 bits and 4 bits that float32 holds."""
 _WHOLE = 1 << 24  # float32 holds all integers up to it
 _LEVELS = 255  # between the least and the largest integer of 8 bits
+_PART = 1 << 16  # elements of a weight that are added at once
 
 
 @converts("MatMulInteger")
-def _matmul_integer(node: OnnxNode) -> Value:
+def _matmul_integer(node: OnnxNode) -> Steps[Value]:
     a = _centred(node, node.input(0), node.optional(2), by_rows=True)
     b = _centred_weight(node, node.input(1), node.optional(3))
     terms = b.shape[-2] if b.rank > 1 else b.shape[0]
-    sums = _largest_sum(node, node.input(1), node.optional(3), (-2 if b.rank > 1 else 0,))
 
     def multiply(part: Value) -> Value:
         return node.apply("matmul", part, node.scope.cast(b, part.dtype))
 
-    return _exactly(node, a, terms, sums, multiply)
+    sums = _largest_sum(node, node.input(1), node.optional(3))
+    return (yield from _exactly(node, a, terms, sums, multiply))
 
 
 def _exactly(
-    node: OnnxNode, a: Value, terms: Any, sums: int | None, multiply: Callable[[Value], Value]
-) -> Value:
+    node: OnnxNode,
+    a: Value,
+    terms: Any,
+    sums: Steps[int | None],
+    multiply: Callable[[Value], Value],
+) -> Steps[Value]:
     """Return sums of products of integers of 8 bits as int32.
 
     Args:
         node: of the products.
         a: what weights are multiplied with.
         terms: of each sum.
-        sums: the largest sum of the sizes of the weights of a result; None: unknown.
+        sums: give the largest sum of the sizes of the weights of a result; None: unknown. They are
+            taken only where they decide.
         multiply: makes the sums of products of a part of ``a``.
     """
-    if sums is not None and _LEVELS * sums <= _WHOLE:
+    fits = isinstance(terms, int) and terms <= EXACT >> 4
+    if not fits:
+        largest = yield from sums
+        fits = largest is not None and _LEVELS * largest <= _WHOLE
+    if fits:
         return node.scope.cast(multiply(a), "int32")
     if not isinstance(terms, int) or terms > EXACT:
         return node.scope.cast(multiply(node.scope.cast(a, "float64")), "int32")
-    if terms <= EXACT >> 4:
-        return node.scope.cast(multiply(a), "int32")
     # Sums of whole products may be beyond float32's integers, those of four bits are not.
     sixteen = node.number(16, a)
     high = node.apply("floor", node.apply("divide", a, sixteen))
@@ -221,20 +230,42 @@ def _exactly(
 
 
 def _largest_sum(
-    node: OnnxNode, value: Value, zero: Value | None, axes: tuple[int, ...]
-) -> int | None:
-    """Return the largest sum over axes of a weight's sizes; None if inputs decide it."""
-    whole = value.weight.read() if value.weight is not None else node.scope.known(value)
+    node: OnnxNode, value: Value, zero: Value | None, *, of_kernel: bool = False
+) -> Steps[int | None]:
+    """Return the largest sum of the sizes of the weights of a result, in steps and small parts.
+
+    Args:
+        node: of the products.
+        value: a matrix, or the kernel (O, ...) of a convolution.
+        zero: its zero points.
+        of_kernel: whether it is a kernel.
+
+    Returns:
+        None if inputs decide it.
+    """
     point = node.scope.known(zero)
-    if whole is None or whole.size == 0 or (zero is not None and point is None):
+    if zero is not None and point is None:
+        return None
+    if value.weight is not None:
+        whole = yield from value.weight.read_steps()
+    else:
+        whole = node.scope.known(value)
+    if whole is None or whole.size == 0:
         return None
     # Zero points of single rows are bounded by the largest.
-    most = 0 if point is None else np.abs(point.astype(np.int64)).max()
-    if point is not None and point.size == 1:
-        sizes = np.abs(whole.astype(np.int64) - point.astype(np.int64).reshape(()))
-    else:
-        sizes = np.abs(whole.astype(np.int64)) + most
-    return int(sizes.sum(axis=axes).max())
+    points = [0] if point is None else point.astype(np.int64).ravel()
+    by, more = (points[0], 0) if len(points) == 1 else (0, np.abs(points).max())
+    inner = 1 if of_kernel or whole.ndim == 1 else whole.shape[-1]
+    terms = whole[0].size if of_kernel else whole.shape[0 if whole.ndim == 1 else -2]
+    rows = max(1, _PART // inner)
+    most = 0
+    for matrix in whole.reshape(-1, terms, inner):
+        sums = np.zeros(inner, np.int64)
+        for start in range(0, terms, rows):
+            sums += np.abs(matrix[start : start + rows].astype(np.int64) - by).sum(axis=0)
+            yield from node.rest()
+        most = max(most, int(sums.max()) + terms * int(more))
+    return most
 
 
 def _centred_weight(node: OnnxNode, value: Value, zero: Value | None) -> Value:
@@ -275,20 +306,22 @@ def _scalar(node: OnnxNode, value: Value) -> Value:
 
 
 @converts("ConvInteger")
-def _conv_integer(node: OnnxNode) -> Value:
+def _conv_integer(node: OnnxNode) -> Steps[Value]:
     image = _centred(node, node.input(0), node.optional(2))
-    found = _convolved_exactly(node, image, node.input(1), node.optional(3))
+    found = yield from _convolved_exactly(node, image, node.input(1), node.optional(3))
     return channels_first(node, found)
 
 
-def _convolved_exactly(node: OnnxNode, image: Value, weight: Value, zero: Value | None) -> Value:
+def _convolved_exactly(
+    node: OnnxNode, image: Value, weight: Value, zero: Value | None
+) -> Steps[Value]:
     kernel = _kernel(node, weight, zero)
-    sums = _largest_sum(node, weight, zero, tuple(range(1, weight.rank)))
 
     def convolve(part: Value) -> Value:
         return convolved(node, part, node.scope.cast(kernel, part.dtype))
 
-    return _exactly(node, image, count(kernel.shape[1:]), sums, convolve)
+    sums = _largest_sum(node, weight, zero, of_kernel=True)
+    return (yield from _exactly(node, image, count(kernel.shape[1:]), sums, convolve))
 
 
 def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
@@ -302,9 +335,9 @@ def _kernel(node: OnnxNode, weight: Value, zero: Value | None) -> Value:
 
 
 @converts("QLinearConv")
-def _quantized_conv(node: OnnxNode) -> Value:
+def _quantized_conv(node: OnnxNode) -> Steps[Value]:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (node.input(at) for at in range(8))
-    whole = _convolved_exactly(node, _centred(node, x, x_zero), w, w_zero)
+    whole = yield from _convolved_exactly(node, _centred(node, x, x_zero), w, w_zero)
     bias = node.optional(8)
     if bias is not None:
         whole = node.apply("add", whole, node.scope.cast(bias, "int32"))
