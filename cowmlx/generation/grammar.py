@@ -227,7 +227,7 @@ def _source(grammar: str, kind: int) -> str:
     if kind == constants.GRAMMAR_JSON_SCHEMA:
         return _schema_source(grammar)
     if kind == constants.GRAMMAR_REGEX:
-        bounds.check_classes(grammar)
+        bounds.check_classes([(grammar, "")])
         from llguidance import LLMatcher
 
         source: str = LLMatcher.grammar_from_regex(grammar)
@@ -236,6 +236,7 @@ def _source(grammar: str, kind: int) -> str:
         bounds.check_rules(grammar)
         grammar = _lark_of_gbnf(grammar)
     bounds.check_rules(grammar)
+    bounds.check_regexes(grammar)
     return lark_source(grammar)
 
 

@@ -16,7 +16,7 @@ from cowmlx.generated import constants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 _MAX_BYTES = {
@@ -40,8 +40,15 @@ _MAX_CLASSES = 64  # of characters, where case is ignored: about 10 ms for one o
 
 _RULE = re.compile(r"[\w)\]}>]\s*:")
 _EMBEDDED = re.compile(r"%json\s*")
-_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i|/[imslux]*i")  # a flag in a regex, or behind Lark's
-_CLASS = re.compile(r"\[|\\[wWsSdDpP]")
+# Of Lark: strings, comments and special tokens; regexes with their flags. The library refuses what
+# has no end.
+_LARK = re.compile(
+    r'"(?:\\.|[^"\\])*"?|(?:#|//)[^\n]*|<[^<>\s]+>|/((?:\\.|[^/\\])+)(?:/([imslux]*))?', re.DOTALL
+)
+# Of a regex: a flag that ignores case, which may be apart from its bracket; a class of characters.
+_FLAG_OR_CLASS = re.compile(
+    r"([(\s]\?[a-zA-Z]{0,8}i[a-zA-Z-]{0,8}[:)])|(\[|\\[wWsSdDpP])|\\.", re.DOTALL
+)
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
@@ -63,11 +70,18 @@ def check_number(number: int, most: int, noun: str) -> None:
         )
 
 
-def check_classes(grammar: str) -> None:
-    """Raise InvalidArgument if regexes that ignore case have too many classes of characters."""
-    if _IGNORES_CASE.search(grammar):
-        noun = "classes of characters, where case is ignored"
-        check_number(len(_CLASS.findall(grammar)), _MAX_CLASSES, noun)
+def check_classes(regexes: Iterable[tuple[str, str]]) -> None:
+    """Raise InvalidArgument if regexes that ignore case have too many classes of characters.
+
+    Args:
+        regexes: of a grammar, each with the flags behind it.
+    """
+    number = 0
+    for regex, flags in regexes:
+        parts = [part.groups() for part in _FLAG_OR_CLASS.finditer(regex)]
+        if "i" in flags or any(flag is not None for flag, _ in parts):
+            number += sum(one is not None for _, one in parts)
+    check_number(number, _MAX_CLASSES, "classes of characters, where case is ignored")
 
 
 # ---------------------------------------------------------------- Rules
@@ -78,7 +92,6 @@ def check_rules(grammar: str) -> None:
     check_number(len(_RULE.findall(grammar)), _MAX_RULES, "rules")
     check_number(sum(map(grammar.count, "([")), _MAX_BRACKETS, "opening brackets")
     check_number(sum(map(grammar.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
-    check_classes(grammar)
     schemas = []
     for place in _EMBEDDED.finditer(grammar):
         try:
@@ -93,6 +106,11 @@ def check_rules(grammar: str) -> None:
             ) from exc
         schemas.append(schema)
     check_schema(schemas[0] if len(schemas) == 1 else schemas)
+
+
+def check_regexes(grammar: str) -> None:
+    """Raise InvalidArgument if regexes of a Lark grammar that ignore case have too many classes."""
+    check_classes((found[1], found[2] or "") for found in _LARK.finditer(grammar) if found[1])
 
 
 def spelled_out(grammar: str) -> str:

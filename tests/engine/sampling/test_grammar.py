@@ -609,6 +609,20 @@ SLOW = {
     "properties of characters": (GRAMMAR_REGEX, r"(?i)" + r"\pL" * 10_000),
     "classes in Lark": (GRAMMAR_LARK, f"start: A\nA: /(?i:{WIDE * 200})/"),
     "classes by a flag in Lark": (GRAMMAR_LARK, f"start: A B\nA: /{WIDE * 200}/si\nB: /b/"),
+    "classes behind what is no regex": (
+        GRAMMAR_LARK,
+        f'start: "a\\"/" </b> A // "\nA: /\\/{WIDE * 200}/ix B: "/" # \'',
+    ),
+    "classes of a flag behind a space": (GRAMMAR_LARK, f"start: A\nA: /( ?i:{WIDE * 200})/x"),
+}
+MANY = "[a-z]" * 65
+CLASSES = {
+    "a path": (GRAMMAR_REGEX, f"https://example/items/{MANY}"),
+    "brackets without a meaning": (GRAMMAR_REGEX, r"(?i)" + r"\[\\w" * 65),
+    "a string": (GRAMMAR_LARK, f'start: "/x/items" A\nA: /{MANY}/'),
+    "a comment": (GRAMMAR_LARK, f"start: A // (?i) /x/i\nA: /{MANY}/"),
+    "another regex": (GRAMMAR_LARK, f"start: A B\nA: /{MANY}/\nB: /b/i"),
+    "a path in GBNF": (GRAMMAR_GBNF, f'root ::= "a/items" {MANY}'),
 }
 LARGE = {
     "required": {"required": [f"p{n}" for n in range(2000)]},
@@ -637,6 +651,13 @@ def test_a_grammar_that_takes_long_is_refused_at_once(lib, context, question, na
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_schema_is_taken(lib, context, question, name):
     lib.begin(context, question, **schema(LARGE[name], max_tokens=1))
+    assert lib.next(context).status == OK
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_many_classes_that_mind_case_are_taken(lib, context, question, name):
+    kind, grammar = CLASSES[name]
+    lib.begin(context, question, grammar=grammar, grammar_kind=kind)
     assert lib.next(context).status == OK
 
 
