@@ -136,10 +136,10 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 	}
 	l, results := &lowering{}, make([]cValue, count)
 	given, options := values(l, "inputs", inputs), params.lower(l)
+	p.running.add(1) // as long as its end may cancel
+	defer p.running.add(-1)
 	cancel := func() int32 { return p.running.ifAlone(p.cancel) }
 	err = l.canceling(ctx, cancel, func() int32 {
-		p.running.add(1)
-		defer p.running.add(-1)
 		return api.programRun(p.handle(), given, uintptr(len(inputs)), pointer(results), uintptr(count), options)
 	})
 	if err != nil {

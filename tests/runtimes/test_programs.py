@@ -42,4 +42,8 @@ def test_lists_of_node_that_share_a_count_have_one_length(of_node):
 def test_the_end_of_a_context_of_go_cancels_one_run(go_programs):
     done = command(go_programs / "programs", LIBRARY, cwd=go_programs)
     assert done.stderr == ""
-    assert json.loads(done.stdout) == {"beside": [10000, True], "alone": [None, True]}
+    assert json.loads(done.stdout) == {
+        "beside": [10000, True],
+        "alone": [None, True],
+        "others": 10000,
+    }

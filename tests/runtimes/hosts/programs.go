@@ -65,6 +65,38 @@ func run(ctx context.Context, program *cowmlx.Program, end float32) chan result 
 	return ended
 }
 
+// A late context ends as soon as a call has begun to wait for its end.
+type late struct {
+	context.Context
+	end func()
+}
+
+func newLate() *late {
+	ctx, end := context.WithCancel(context.Background())
+	return &late{Context: ctx, end: end}
+}
+
+func (l *late) Done() <-chan struct{} {
+	l.end()
+	return l.Context.Done()
+}
+
+// cancelsNoOther says how a run ends while other runs end before they have begun, or just after.
+func cancelsNoOther(program *cowmlx.Program) any {
+	other := run(context.Background(), program, 10000)
+	for {
+		select {
+		case found := <-other:
+			if found.err != nil {
+				return found.err.Error()
+			}
+			return found.y
+		default:
+			<-run(newLate(), program, 0)
+		}
+	}
+}
+
 func main() {
 	if err := cowmlx.UseLibrary(os.Args[1]); err != nil {
 		log.Fatal(err)
@@ -93,6 +125,7 @@ func main() {
 		}
 		said[name] = []any{y, errors.Is((<-canceled).err, context.Canceled)}
 	}
+	said["others"] = cancelsNoOther(program)
 	if err := json.NewEncoder(os.Stdout).Encode(said); err != nil {
 		log.Fatal(err)
 	}
