@@ -11,12 +11,13 @@ from cowmlx.cache import disk
 from cowmlx.cache.footprint import footprint_of
 from cowmlx.cache.layer_state import Mismatch, leaves
 from cowmlx.cache.sequence import Sequence, Snapshot
-from cowmlx.errors import BadFormat, BadState, ContextFull, Unsupported
+from cowmlx.errors import BadFormat, BadState, ContextFull, OutOfMemory, Unsupported
 from cowmlx.generation.pace import pace_of
 from cowmlx.models import fingerprint
 from cowmlx.models.embedded import require_table
 from cowmlx.models.image_tokens import saved_images, with_saved_images
 from cowmlx.models.images import ImagePosition, ImageStore
+from cowmlx.services.admission import LEAST_CHUNK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,14 +111,11 @@ def _filled(context: Context, require_room: Require) -> Generator[None, None, Pa
     """
     model, tokens = context.model, context.tokens()
     yield from model.read_steps()
-    footprint = footprint_of(model, context.params.kv)
-    if footprint is not None:
-        largest = min(len(tokens), pace_of(model).largest)
-        require_room(footprint.needed(len(tokens), largest), "the tokens of the context")
+    largest = _chunk(context, require_room)
     sequence = Sequence(model.network, context.sequence.make_layers)
     while len(sequence.tokens) < len(tokens):
         held = len(sequence.tokens)
-        chunk = tokens[held : held + pace_of(model).size(held)]
+        chunk = tokens[held : held + min(largest, pace_of(model).size(held))]
         sequence.forward(mx.array(chunk, mx.int32))
         sequence.append(chunk)
         mx.eval(sequence.state)
@@ -126,6 +124,25 @@ def _filled(context: Context, require_room: Require) -> Generator[None, None, Pa
     assert filled is not None
     context.sequence.restore(filled)
     return (yield from _parts(context, filled))
+
+
+def _chunk(context: Context, require_room: Require) -> int:
+    """Return the largest chunk of a context's tokens for which there is memory.
+
+    Raises:
+        OutOfMemory: there is too little even for the smallest.
+    """
+    count, chunk = len(context.tokens()), pace_of(context.model).largest
+    footprint = footprint_of(context.model, context.params.kv)
+    while footprint is not None:
+        try:
+            require_room(footprint.needed(count, min(count, chunk)), "the tokens of the context")
+            break
+        except OutOfMemory:
+            if chunk <= LEAST_CHUNK:
+                raise
+            chunk //= 2
+    return chunk
 
 
 def _parts(context: Context, snapshot: Snapshot) -> Generator[None, None, Parts]:

@@ -13,6 +13,7 @@ from support.arrays import Arrays
 from support.callbacks import StatusError
 
 from cowmlx import memory
+from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import OutOfMemory
 from cowmlx.generated.defaults import CONTEXT, GENERATION
 from cowmlx.services import admission
@@ -187,6 +188,27 @@ def test_the_tokens_of_a_saved_context_are_not_processed_without_memory(
     device(LARGE)
     lib.save(context, tmp_path / "file")
     assert (tmp_path / "file").exists()
+
+
+def test_the_tokens_of_a_saved_context_are_processed_in_small_chunks(
+    lib, folder, loaded, open_context, device, tmp_path, monkeypatch
+):
+    model = loaded(folder(MODEL))
+    context = open_context(model)
+    lib.begin(context, prompt(300), max_tokens=0)
+    sleep(lib, model)
+    lib.embed(model, ["a fox"])  # it is awake again
+    device(SMALL)
+    with refused("the tokens of the context") as failed:
+        lib.save(context, tmp_path / "file")
+    device(failed.value.details["needed"])
+    chunks, forward = [], Sequence.forward
+    monkeypatch.setattr(
+        Sequence, "forward", lambda own, ids: chunks.append(ids.size) or forward(own, ids)
+    )
+    lib.save(context, tmp_path / "file")
+    assert sum(chunks) == 300
+    assert max(chunks) <= admission.LEAST_CHUNK
 
 
 def test_a_prompt_that_was_read_from_disk_counts_once(folder, device, tmp_path):
