@@ -112,12 +112,11 @@ class Admission:
         Raises:
             OutOfMemory: there is too little even for one.
         """
-        if self.has_room(size_of(count)):
-            return count
-        self._reclaim()
-        while count > 1 and not self.has_room(size_of(count)):
+        while not self.has_room(size_of(count)):
+            if count == 1:  # what is kept for later calls goes before it is refused
+                self.require(size_of(count), what)
+                break
             count //= 2
-        self.require(size_of(count), what)
         return count
 
     def admit(

@@ -124,21 +124,33 @@ def test_kept_prompts_are_given_back_first(lib, tiny, open_context, device, monk
     assert lib.info(other)["shared"] == 0
 
 
+def admitting(monkeypatch, reclaim=lambda: None):
+    """Return what admits work, all of which is looked at, and its runtime."""
+    monkeypatch.setattr(admission, "RESERVE", 0)
+    runtime = SimpleNamespace(
+        memory_is_limited=False, limits=lambda: [], streams=SimpleNamespace(device="a device")
+    )
+    idle = {"put_to_sleep": lambda context: False, "idle_bytes": lambda context: 0}
+    return admission.Admission(runtime, reclaim=reclaim, **idle), runtime
+
+
+def test_what_is_kept_is_given_back_only_before_a_refusal(monkeypatch):
+    monkeypatch.setattr(memory, "rooms", lambda device: [memory.limit(100, "")])
+    reclaimed = []
+    host, _ = admitting(monkeypatch, lambda: reclaimed.append(1))
+    assert host.at_once(8, lambda count: 30 * count, "a batch") == 2
+    assert reclaimed == []
+    with pytest.raises(OutOfMemory):
+        host.at_once(8, lambda count: 101 * count, "a batch")
+    assert reclaimed == [1]
+
+
 def test_memory_that_was_free_is_not_read_again(monkeypatch):
     read = []
     monkeypatch.setattr(
         memory, "rooms", lambda device: read.append(device) or [memory.limit(100, "")]
     )
-    monkeypatch.setattr(admission, "RESERVE", 0)
-    runtime = SimpleNamespace(
-        memory_is_limited=False, limits=lambda: [], streams=SimpleNamespace(device="a device")
-    )
-    host = admission.Admission(
-        runtime,
-        reclaim=lambda: None,
-        put_to_sleep=lambda context: False,
-        idle_bytes=lambda context: 0,
-    )
+    host, runtime = admitting(monkeypatch)
 
     def reads(*sizes):
         before = len(read)
