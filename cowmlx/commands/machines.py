@@ -77,7 +77,7 @@ def _print_report(found: dict[str, dict[str, Any]], model: dict[str, Any] | None
 def check(arguments: argparse.Namespace) -> int:
     """Measure delay and speed between machines, and say whether a model fits."""
     try:
-        secret = handshake.read_secret(arguments.secret_file)
+        secret = handshake.read_secret(arguments.secret_file, "--secret-file", waits=True)
     except CowMlxError as error:
         raise CommandError(str(error), 2) from None
     rates = _measured(arguments.workers, secret, arguments.timeout)

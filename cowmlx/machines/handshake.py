@@ -30,21 +30,21 @@ class Place(NamedTuple):
     size: int
 
 
-def read_secret(path: str) -> bytes:
+def read_secret(path: str, named: str = "secret_path", *, waits: bool = False) -> bytes:
     """Return the secret of a file, without the white space around it.
+
+    Args:
+        path: of the file.
+        named: what the path is in messages.
+        waits: whether it may be a pipe too, whose writer is waited for.
 
     Raises:
         NotFound, InputOutput: it cannot be read.
         InvalidArgument: it is no file, too short, or too long.
     """
     try:
-        descriptor = without_waiting(path)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OutOfRange("secret_path", path, "a regular file")
-            found = os.read(descriptor, MAX_SECRET + 1)
-        finally:
-            os.close(descriptor)
+        with os.fdopen(_opened(path, named, waits), "rb") as file:
+            found = file.read(MAX_SECRET + 1)
     except FileNotFoundError as error:
         raise NotFound(f"no such file: {path}, which should hold the secret", file=path) from error
     except OSError as error:
@@ -52,13 +52,28 @@ def read_secret(path: str) -> bytes:
     secret = found.strip()
     if not len(secret) >= MIN_SECRET or len(found) > MAX_SECRET:
         raise InvalidArgument(
-            f"secret_path: the secret in {path} has {len(secret)} bytes, must have {MIN_SECRET} to "
+            f"{named}: the secret in {path} has {len(secret)} bytes, must have {MIN_SECRET} to "
             f"{MAX_SECRET} bytes",
-            argument="secret_path",
+            argument=named,
             value=len(secret),
             accepted=f"{MIN_SECRET} to {MAX_SECRET} bytes",
         )
     return secret
+
+
+def _opened(path: str, named: str, waits: bool) -> int:
+    """Open a secret's file.
+
+    Raises:
+        OSError: it cannot be opened.
+        InvalidArgument: it is no file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if waits else without_waiting(path)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or (waits and stat.S_ISFIFO(mode)):
+        return descriptor
+    os.close(descriptor)
+    raise OutOfRange(named, path, "a regular file")
 
 
 def nonce() -> str:

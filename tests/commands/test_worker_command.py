@@ -37,12 +37,13 @@ def place(tmp_path_factory):
     return place
 
 
-def run(*arguments):
+def run(*arguments, pass_fds=()):
     return subprocess.run(
         [sys.executable, "-m", "cowmlx", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
+        pass_fds=pass_fds,
     )
 
 
@@ -73,11 +74,23 @@ def test_public_addresses_are_refused_unless_allowed(place, address):
 
 def test_without_a_secret_nothing_listens(place, tmp_path):
     (tmp_path / "short").write_text("short")
-    for secret in (tmp_path / "none", tmp_path / "short"):
+    for secret in (tmp_path / "none", tmp_path / "short", tmp_path):
         models = ("--models", place / "models")
         done = run("worker", "--listen", "127.0.0.1:0", "--secret-file", secret, *models)
         assert done.returncode == 2
         assert str(secret) in done.stderr
+        assert "secret_path" not in done.stderr
+
+
+def test_a_secret_may_come_from_a_pipe(place):
+    """As a shell's process substitution gives it."""
+    end, writer = os.pipe()
+    os.write(writer, SECRET.encode())
+    os.close(writer)
+    given = ("--secret-file", f"/dev/fd/{end}", "--models", place / "models", "--check")
+    done = run("worker", "--listen", "127.0.0.1:0", *given, pass_fds=[end])
+    os.close(end)
+    assert f"the secret has {len(SECRET)} bytes" in done.stdout
 
 
 def test_a_port_in_use_and_a_folder_that_is_not_there_are_named(place):

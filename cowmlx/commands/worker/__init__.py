@@ -49,7 +49,7 @@ def worker(arguments: argparse.Namespace) -> None:
     from cowmlx.commands.worker import server
 
     try:
-        secret = handshake.read_secret(arguments.secret_file)
+        secret = handshake.read_secret(arguments.secret_file, "--secret-file", waits=True)
         if not arguments.models.is_dir():
             raise CommandError(f"no such folder: {arguments.models}", _USAGE)
         models = server.models_in(arguments.models)
