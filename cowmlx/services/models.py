@@ -56,13 +56,16 @@ class Models:
 
     Args:
         runtime: shared by all services.
+
+    Attributes:
+        sleep: puts them to sleep, and makes room for weights.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._prefixes: WeakKeyDictionary[Model, SharedPrefixes] = WeakKeyDictionary()
         self._on_ranks: WeakSet[Model] = WeakSet()
-        self._sleep = Sleep(runtime, lambda model: self._prefixes[model].clear())
+        self.sleep = Sleep(runtime, lambda model: self._prefixes[model].clear())
 
     def get(self, handle: int) -> Model:
         """Return the model of an open handle.
@@ -118,7 +121,7 @@ class Models:
             path,
             lazy=params["lazy"],
             on_files=self._on_files,
-            on_size=self._sleep.make_room,
+            on_size=self.sleep.make_room,
             **options,
         )
         streams, handles = self._runtime.streams, self._runtime.handles
@@ -129,7 +132,7 @@ class Models:
             self._prefixes[model] = SharedPrefixes(params["prefix_cache_bytes"])
             if isinstance(model.images, ImageStore):
                 model.images.capacity = params["media_cache"]
-            self._sleep.note(model, partial(registry.load, model.path, lazy=True, **options))
+            self.sleep.note(model, partial(registry.load, model.path, lazy=True, **options))
             if call.reserved:
                 return handles.put(constants.KIND_MODEL, call.reserved, model)
             return handles.add(constants.KIND_MODEL, model)
@@ -148,14 +151,6 @@ class Models:
         """Make sure that the files of a model's weights fit into the host's limit."""
         if self._runtime.memory_is_limited:
             self._runtime.require_room(size, "the model")
-
-    def require_room(self, size: int, what: str) -> None:
-        """Make sure that weights may take so many bytes.
-
-        Raises:
-            OutOfMemory: they may not.
-        """
-        self._sleep.require_room(size, what)
 
     def _on_machines(self, path: str, params: dict[str, Any]) -> Generator[Any, None, Model] | None:
         """Return what loads a model on several machines; None if it is on this one alone."""
@@ -202,7 +197,7 @@ class Models:
     def model_sleep(self, call: Call, handle: int) -> None:
         """Start putting a model to sleep."""
         model = self.get(handle)
-        self._runtime.scheduler.add(FallingAsleep(call, self._sleep.steps(model), subject=model))
+        self._runtime.scheduler.add(FallingAsleep(call, self.sleep.steps(model), subject=model))
 
     @keeps_call
     def model_inspect(self, call: Call, path: str, kv_bits: int) -> None:
@@ -493,7 +488,7 @@ class Adapters:
 
         if model.is_asleep:  # before it has a copy, which would check other weights
             yield from model.read_steps()
-        adapted = adapters.adapted(model, path, scale, self._models.require_room)
+        adapted = adapters.adapted(model, path, scale, self._models.sleep.require_room)
         return self._runtime.handles.add(constants.KIND_ADAPTER, Adapter(model, adapted))
 
     def adapter_free(self, handle: int) -> None:
