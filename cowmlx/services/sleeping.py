@@ -73,7 +73,8 @@ class Sleep:
     ) -> Generator[object, None, None]:
         reader = model()
         assert reader is not None  # a context works with it
-        return self.make_room(size + reader.bytes_in_memory, peak, reader)
+        size += reader.bytes_in_memory
+        return self.make_room(size, peak, reader, "the model's weights for images")
 
     def steps(self, model: Model) -> Generator[object, None, None]:
         """Put a model to sleep.
@@ -110,7 +111,7 @@ class Sleep:
         rope.forget()
 
     def make_room(
-        self, size: int, peak: int, reader: Model | None = None
+        self, size: int, peak: int, reader: Model | None = None, what: str = "the model"
     ) -> Generator[object, None, None]:
         """Make room for weights that are to be read. Yields between the steps.
 
@@ -118,12 +119,13 @@ class Sleep:
             size: bytes of the weights.
             peak: bytes that reading them takes at its peak.
             reader: the model that they are of, if there is one yet.
+            what: is read, for messages.
 
         Raises:
             OutOfMemory: there is too little memory.
         """
         yield from self._keep_bound(size, reader)
-        self.require_room(peak, "the model")
+        self.require_room(peak, what)
 
     def require_room(self, size: int, what: str) -> None:
         """Make sure that weights may take so many bytes.

@@ -78,12 +78,13 @@ def test_a_tower_without_room_is_read_later(lib, seen, seer, open_context, monke
 
     def require_room(self, size, what):
         asked.append(size)
-        raise OutOfMemory("there is no room")
+        raise OutOfMemory(f"there is no room for {what}")
 
     context, tokens = open_context(seer), seen(3)
     with monkeypatch.context() as patched:
         patched.setattr(Sleep, "require_room", require_room)
-        assert "no room" in refused(ENOMEM, lib.begin, context, tokens, max_tokens=0)
+        message = refused(ENOMEM, lib.begin, context, tokens, max_tokens=0)
+    assert "no room for the model's weights for images" in message
     assert asked[0] > TOWER
     lib.begin(context, tokens, max_tokens=0)
 
