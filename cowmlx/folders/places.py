@@ -23,6 +23,7 @@ _NAME = rf"(?:{_REPOSITORY}|[\w-][\w.-]*)"
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER = 1024  # bytes
 _MAX_NAME = 256
+_OF_FINDER = ".DS_Store"  # of macOS, in folders that a person has looked at
 
 
 def find(path: str) -> tuple[str, str]:
@@ -176,7 +177,8 @@ def whole(path: str, what: str, is_written: Callable[[str], bool]) -> Iterator[s
     before the folder takes its place. Fresh folders of writers that were killed are removed.
 
     Args:
-        path: the folder. It may be absent, empty, or hold the file ``what``.
+        path: the folder. It may be absent, empty, or hold the file ``what``; a ``.DS_Store`` goes
+            with it.
         what: the name of a file; a folder with other files and without it is refused.
         is_written: whether an earlier folder may hold a file or folder, by its path in it; a folder
             with others, or with links, is refused.
@@ -298,14 +300,15 @@ def check(path: str, what: str, is_written: Callable[[str], bool]) -> None:
 
 def _other_in(folder: str, what: str, is_written: Callable[[str], bool]) -> str:
     """Return the path in a folder of something that was not written with it; "" for nothing."""
-    inside = os.listdir(folder)
+    inside = set(os.listdir(folder)) - {_OF_FINDER}
     if inside and what not in inside:
         return min(inside)
     for place, folders, files in os.walk(folder):
         for name in sorted((*folders, *files)):
             full = os.path.join(place, name)
             own = os.path.relpath(full, folder)
-            if os.path.islink(full) or not is_written(own):
+            is_own = is_written(own) or (name == _OF_FINDER and name in files)
+            if os.path.islink(full) or not is_own:
                 return own
     return ""
 

@@ -238,6 +238,7 @@ def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: pathlib.Pa
     run = trained(load(tiny_models.make(tmp_path / "model", "llama")), {"type": "lora"})
     place = tmp_path / "out"
     drain(export.export(run, str(place)))
+    (place / ".DS_Store").write_bytes(b"of macOS")
     drain(export.export(run, str(place)))
     assert sorted(file.name for file in place.iterdir()) == [
         "adapter_config.json",
