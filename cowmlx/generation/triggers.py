@@ -7,7 +7,8 @@ from collections import OrderedDict
 
 import mlx.core as mx
 
-from cowmlx.errors import Unsupported
+from cowmlx import failures
+from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
 from cowmlx.generation.constrains import Constrains
 from cowmlx.generation.grammar import ALLOWED
 from cowmlx.generation.markers import MarkerTokens
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.tool_calls.writer import Tool
     from cowmlx.models.model import Model
 
-MAX_KEPT = 8  # grammars of calls that a model keeps
+MAX_KEPT = 8  # grammars of calls, or their errors, that a model keeps
 
 
 class Trigger:
@@ -176,7 +177,8 @@ def of_params(model: Model, params: GenerationParams) -> list[Trigger]:
 def of_calls(model: Model, tools: list[Tool]) -> list[Trigger]:
     """Return the trigger of a call of tools in the model's own notation.
 
-    The model keeps the last grammars: those of a conversation's tools are the same in each turn.
+    The model keeps the last grammars, or why there are none: those of a conversation's tools are
+    the same in each turn.
 
     Raises:
         InvalidArgument, Unsupported: the notation cannot be held to the schemas.
@@ -190,12 +192,18 @@ def of_calls(model: Model, tools: list[Tool]) -> list[Trigger]:
     marker = model.tokenizer.encode_inner(format.tool_start, parse_special=True)
     if model.tokenizer.byte_table is None:
         raise Unsupported("a token of this model's tokenizer does not always give the same text")
-    kept: OrderedDict[str, Constraint] = model.remembered.once("grammars of calls", OrderedDict)
+    kept: OrderedDict[str, Constraint | CowMlxError]
+    kept = model.remembered.once("grammars of calls", OrderedDict)
     call = kept.pop(source, None)
     if call is None:
-        call = grammar.Constraint(model, source)
-        call.advance(marker)
+        try:
+            call = grammar.Constraint(model, source)
+            call.advance(marker)
+        except (InvalidArgument, Unsupported) as error:
+            call = failures.kept(error)
     kept[source] = call
     if len(kept) > MAX_KEPT:
         kept.popitem(last=False)
+    if isinstance(call, CowMlxError):
+        raise failures.kept(call)
     return [Trigger(format.tool_start, call.fork, again=bool(format.tool_end))]

@@ -36,6 +36,7 @@ from support.tool_samples import (
 )
 
 from cowmlx.generation import tool_calls
+from cowmlx.generation.grammar import Constraint
 
 # The model wants a wrong type, a value that is not in the schema, and another end.
 WRONG = '<tool_call>\n{"name": "get_weather", "arguments": {"unit": 7, "days": "x", "no": 1}}\n'
@@ -150,6 +151,23 @@ lib.stop()
     calls, lines = done.stdout.splitlines()
     assert calls == "[('get_weather', {'city': 'Rome'})]"
     assert "grammar: " in lines and lines.count("held to their schemas") == 1
+
+
+def test_a_schema_that_does_not_compile_is_compiled_once(lib, says, monkeypatch):
+    compiled, made = [], Constraint.__init__
+
+    def count(self, model, source, **options):
+        compiled.append(source)
+        made(self, model, source, **options)
+
+    monkeypatch.setattr(Constraint, "__init__", count)
+    parameters = {"type": "object", "properties": {"city": {"not": {}}}}
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": parameters}}
+    context = says("It rains.", CHATML, CALL_MARKERS, settings=JSON_TOOLS)
+    for _ in range(2):
+        lib.reset(context)
+        assert lib.chat(context, USER, options={"tools": [tool]}).said() == "It rains."
+    assert len(compiled) == 1
 
 
 def test_a_budget_of_thinking_and_a_call(lib, says):
