@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cowmlx import resources
 from cowmlx.errors import InputOutput
-from cowmlx.folders import weights
+from cowmlx.folders import weight_samples, weights
 from cowmlx.folders.config import mismatch
 from cowmlx.steps import finished
 
@@ -16,17 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any
 
-    import mlx.core as mx
     from mlx.nn.layers.base import Module
 
-    from cowmlx.accelerate.blocks import Rowwise
     from cowmlx.models.model import Model
     from cowmlx.text.tokenizer import Tokenizer
 
-# Values taken of one parameter, on a grid over all of it.
-_VALUES = 4096
-# Parameters hashed at a time.
-_GROUP = 16
 # Bytes that a tokenizer's text takes for each token, in the library and in Python.
 _TOKEN_TEXT = 256
 # Keys of a config that say nothing about what the network computes.
@@ -71,16 +65,10 @@ def compute(model: Model, *, read: bool = False) -> Generator[None, None, Finger
     for path, module in sorted(adapted.items()):
         own.update(f"{path} {getattr(module, 'scale', None)!r}\n".encode())
     own_arrays = {} if on_ranks else blocks.parameters(model.network)
-    parameters = [(_origin(name, adapted), array) for name, array in own_arrays.items()]
-    parameters.sort(key=lambda parameter: parameter[0])
-    for start in range(0, len(parameters), _GROUP):
-        group = parameters[start : start + _GROUP]
-        samples = _samples([array for _, array in group])
-        for ((name, is_adapter), array), sample in zip(group, samples, strict=True):
-            digest = own if is_adapter else plain
-            digest.update(f"{name} {array.shape} {array.dtype}\n".encode())
-            digest.update(memoryview(sample))  # type: ignore[arg-type]
-        yield
+    origins = [(*_origin(name, adapted), array) for name, array in own_arrays.items()]
+    origins.sort(key=lambda origin: origin[:2])
+    named = [(name, array, own if is_own else plain) for name, is_own, array in origins]
+    yield from weight_samples.hash_steps(named)
     tokenizer = _sha256(_tokenizer_text(model.tokenizer).encode("utf-8", "replace"))
     whole = f"{_FOLDER}{model.folder_print}" if on_ranks else plain.hexdigest()
     fingerprint = Fingerprint(whole, own.hexdigest() if adapted else "", tokenizer.hexdigest())
@@ -121,28 +109,6 @@ def _origin(name: str, adapted: dict[str, Any]) -> tuple[str, bool]:
             plain = part in ("linear", "embedding")
             return (f"{path}.{leaf}", False) if plain else (name, True)
     return name, False
-
-
-def _samples(arrays: list[mx.array | Rowwise]) -> list[mx.array]:
-    """Return the bytes of some values of each array, evaluated."""
-    import mlx.core as mx
-
-    samples = [mx.contiguous(array[_grid(array.shape)]).reshape(-1) for array in arrays]
-    samples = [sample.view(mx.uint8) for sample in samples]
-    mx.eval(samples)
-    return samples
-
-
-def _grid(shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return slices that take at most about ``_VALUES`` values, spread over every axis."""
-    slices = [slice(None)] * len(shape)
-    left = float(_VALUES)
-    by_size = sorted(range(len(shape)), key=lambda axis: shape[axis])
-    for position, axis in enumerate(by_size):
-        share = max(1, round(left ** (1 / (len(shape) - position))))
-        slices[axis] = slice(None, None, max(1, -(-shape[axis] // share)))
-        left /= max(1, min(shape[axis], share))
-    return (*slices, ...)
 
 
 def _tokenizer_text(tokenizer: Tokenizer) -> str:

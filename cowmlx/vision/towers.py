@@ -10,7 +10,7 @@ from mlx.nn.layers.base import Module
 
 from cowmlx.accelerate.device import prepare_for_device
 from cowmlx.errors import Unsupported
-from cowmlx.folders import quantization, weights
+from cowmlx.folders import quantization, weight_samples, weights
 from cowmlx.generated import constants
 from cowmlx.vision.preprocessing import is_finite
 from cowmlx.vision.siglip import SiglipOptions
@@ -25,7 +25,6 @@ MOST_LAYERS = 1 << 8
 MOST_SIZE = 1 << 16
 _ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
 _GROUP_BYTES = 1 << 23  # of weights that are read in a turn
-_VALUES = 1024  # of a weight that are hashed
 _CONV_AXES = (4, 5)  # of images; of frames of images
 
 TowerT = TypeVar("TowerT", bound=Module)
@@ -183,15 +182,10 @@ def load_steps(
 
 
 def hash_steps(tower: Module) -> Generator[None, None, str]:
-    """Return a hash of some values of each weight, yielding behind each."""
+    """Return a hash of some values of each weight, in bounded steps."""
     digest = blake2b(digest_size=16)
-    for name, array in weights.flatten(tower.parameters()).items():
-        digest.update(f"{name} {array.shape} {array.dtype}\n".encode())
-        values = array.reshape(-1)[:: max(1, array.size // _VALUES)]
-        values = mx.contiguous(values).view(mx.uint8)
-        mx.eval(values)
-        digest.update(memoryview(values))  # type: ignore[arg-type]
-        yield
+    arrays = weights.flatten(tower.parameters()).items()
+    yield from weight_samples.hash_steps([(name, array, digest) for name, array in arrays])
     return digest.hexdigest()
 
 

@@ -7,12 +7,14 @@ import io
 import threading
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 from driver import delivered
 from PIL import Image
 from seeing import images_of, refused, said
 from support import async_calls, tiny_vision_models
+from support.loaded import drain
 from support.signatures import ECANCELED, ECONTEXT, EIO, ENOMEM, OVERFLOW_ROLL
 
 from cowmlx.errors import OutOfMemory
@@ -154,6 +156,15 @@ def test_another_tower_is_refused_after_a_sleep(lib, seen, seer, folder, open_co
     lib.begin(context, [5, 6, 7], max_tokens=0)
     message = refused(EIO, lib.begin, context, seen(90), max_tokens=0)
     assert "another model than it was" in message
+
+
+def test_weights_of_a_tower_are_hashed_in_groups():
+    """One at a time would be hundreds of turns before the first image."""
+    tower = nn.Sequential(*(nn.Linear(2, 2) for _ in range(20)))
+    (first, steps), (again, _) = (drain(towers.hash_steps(tower)) for _ in range(2))
+    assert (len(steps), first) == (3, again)
+    tower.layers[-1].bias += 1
+    assert drain(towers.hash_steps(tower))[0] != first
 
 
 def test_a_tower_counts_for_the_bound_of_all_models(lib, seer, seen, open_context, monkeypatch):

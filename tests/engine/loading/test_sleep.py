@@ -14,10 +14,9 @@ from support.signatures import EIO, ENOENT, ENOMEM, ESTATE
 
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import Canceled, InputOutput
-from cowmlx.folders import weights
+from cowmlx.folders import weight_samples, weights
 from cowmlx.generated.constants import KIND_MODEL
 from cowmlx.generated.defaults import CONTEXT, EMBED, GENERATION, MODEL, TRAINING
-from cowmlx.models import fingerprint
 from cowmlx.models.embedded import EMBEDDED
 
 START = prompt(60)
@@ -208,7 +207,7 @@ def without_memory(patched, owner, name, at):
 
 # Where a sleep takes memory: of the owner's function, the call that gets none.
 SLEEPING = {
-    "the weights are hashed": (fingerprint, "_samples", 1),
+    "the weights are hashed": (weight_samples, "_samples", 1),
     "the folder is read again": (weights, "read", 1),
     "caches are dropped": (Sequence, "drop_layers", 1),
     "the weights are left on disk": (weights, "Unread", 2),
@@ -434,7 +433,7 @@ def test_a_shortage_while_it_wakes_skips_no_check(
     shutil.copytree(folder("llama-other"), path)
     sleep(lib, handle)
     with monkeypatch.context() as patched:
-        without_memory(patched, fingerprint, "_samples", 1)
+        without_memory(patched, weight_samples, "_samples", 1)
         with pytest.raises(StatusError, match="ENOMEM"):
             lib.begin(context, START)
     with pytest.raises(StatusError, match="another model than it was"):
