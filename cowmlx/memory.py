@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cowmlx import resources
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import mlx.core as mx
+
+RequireRoom = Callable[[int, str], None]
+"""Raises where so many bytes may not be taken for a named purpose."""
 
 PROC = "/proc"
 GROUPS = "/sys/fs/cgroup"

@@ -15,7 +15,6 @@ from cowmlx.networks import light_route
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
     from cowmlx.accelerate.device import Form
+    from cowmlx.memory import RequireRoom
     from cowmlx.models.model import Model
 
 _KINDS = ("lora", "dora", "full")
@@ -38,7 +38,7 @@ def adapted(
     model: Model,
     path: str,
     scale: float,
-    require_room: Callable[[int, str], None] = lambda size, what: None,
+    require_room: RequireRoom,
 ) -> Model:
     """Return a model with an adapter, whose other weights are the model's own arrays.
 
@@ -104,7 +104,7 @@ def _sharing(
     settings: dict[str, Any],
     arrays: dict[str, mx.array],
     where: str,
-    require_room: Callable[[int, str], None] = lambda size, what: None,
+    require_room: RequireRoom = lambda size, what: None,
 ) -> Model:
     """Return a model with an adapter, its layers not yet fused."""
     net = network.share(model.network)

@@ -14,9 +14,10 @@ from cowmlx.training.training import Settings, Training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
     from typing import Any
 
+    from cowmlx.memory import RequireRoom
     from cowmlx.models.model import Model
     from cowmlx.training.language.data import LanguageData
 
@@ -32,7 +33,7 @@ def make(
     model: Model,
     params: dict[str, Any],
     settings: Settings,
-    require_room: Callable[[int, str], None],
+    require_room: RequireRoom,
 ) -> Generator[None, None, Trainee]:
     """Make a training of a model, in bounded steps.
 
@@ -67,7 +68,7 @@ def _made(
     wanted: LanguageOptions,
     settings: Settings,
     params: dict[str, Any],
-    require_room: Callable[[int, str], None],
+    require_room: RequireRoom,
 ) -> Generator[None, None, Trainee]:
     model.require_one_machine("training_create_for_model")
     model.require_generation("training_create_for_model")
@@ -164,7 +165,7 @@ def data_options(trainee: Trainee, params: dict[str, Any], is_validation: bool) 
 def read(
     trainee: Trainee,
     params: dict[str, Any],
-    require_room: Callable[[int, str], None],
+    require_room: RequireRoom,
     is_validation: bool = False,
 ) -> Generator[None, None, LanguageData | None]:
     """Read lines in bounded steps; None if there are none to evaluate on."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cowmlx.call import Call
     from cowmlx.generation.context import Context
     from cowmlx.generation.params import ContextParams
+    from cowmlx.memory import RequireRoom
     from cowmlx.models.model import Model
     from cowmlx.scheduling.scheduler import Scheduler
 
@@ -59,7 +60,7 @@ class PromptCache:
         folder: str,
         capacity: int,
         scheduler: Scheduler,
-        require_room: Callable[[int, str], None],
+        require_room: RequireRoom,
     ) -> None:
         if not folder:
             raise InvalidArgument(

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from cowmlx.cache.layer_state import Template
     from cowmlx.cache.layers import KVQuantization
     from cowmlx.generation.context import Context
+    from cowmlx.memory import RequireRoom
     from cowmlx.models.model import Model
 
     Parts = tuple[dict[str, str], dict[str, mx.array]]
-    Require = Callable[[int, str], None]  # raises if there is no memory for so many bytes
 
 _TOKENS = "tokens"
 _LAYERS = "layers."
 
 
-def save(context: Context, path: str, require_room: Require) -> Generator[None, None, None]:
+def save(context: Context, path: str, require_room: RequireRoom) -> Generator[None, None, None]:
     """Return the steps that write what a context holds now.
 
     Args:
@@ -58,7 +58,7 @@ def _write(
     yield from disk.write(path, metadata, arrays)
 
 
-def save_array(context: Context, require_room: Require) -> Generator[None, None, mx.array]:
+def save_array(context: Context, require_room: RequireRoom) -> Generator[None, None, mx.array]:
     """Return the steps that return what a context holds now, as bytes of a file.
 
     Args:
@@ -72,14 +72,14 @@ def save_array(context: Context, require_room: Require) -> Generator[None, None,
 
 
 def _gather(
-    parts: Generator[None, None, Parts], require_room: Require
+    parts: Generator[None, None, Parts], require_room: RequireRoom
 ) -> Generator[None, None, mx.array]:
     metadata, arrays = yield from parts
     require_room(sum(array.nbytes for array in arrays.values()), "the saved context")
     return (yield from disk.to_memory(metadata, arrays))
 
 
-def _held(context: Context, require_room: Require) -> Generator[None, None, Parts]:
+def _held(context: Context, require_room: RequireRoom) -> Generator[None, None, Parts]:
     """Return the steps that return the metadata and arrays of what a context holds now.
 
     Raises:
@@ -103,7 +103,7 @@ def _held(context: Context, require_room: Require) -> Generator[None, None, Part
     return _parts(context, context.snapshot())
 
 
-def _filled(context: Context, require_room: Require) -> Generator[None, None, Parts]:
+def _filled(context: Context, require_room: RequireRoom) -> Generator[None, None, Parts]:
     """Process the tokens again, whose state was dropped as the model fell asleep.
 
     Raises:
@@ -126,7 +126,7 @@ def _filled(context: Context, require_room: Require) -> Generator[None, None, Pa
     return (yield from _parts(context, filled))
 
 
-def _chunk(context: Context, require_room: Require) -> int:
+def _chunk(context: Context, require_room: RequireRoom) -> int:
     """Return the largest chunk of a context's tokens for which there is memory.
 
     Raises:
@@ -195,7 +195,7 @@ def parts_of(
 
 
 def load(
-    context: Context, opened: Callable[[], Reader], require_room: Require
+    context: Context, opened: Callable[[], Reader], require_room: RequireRoom
 ) -> Generator[None, None, list[int] | None]:
     """Make a context hold what a file says; its last step alone changes it.
 
@@ -236,7 +236,7 @@ def read(
     template_of: Callable[[], Template] | None,
     vocabulary_size: int,
     most: int,
-    require_room: Require,
+    require_room: RequireRoom,
     model: Model | None = None,
 ) -> Generator[None, None, Snapshot]:
     """Read a file's snapshot.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
+from cowmlx.memory import RequireRoom
 from cowmlx.programs.failure import shown
 from cowmlx.programs.forms.derived import Gradient
 from cowmlx.programs.forms.form import Output
@@ -52,7 +53,7 @@ class ProgramObjective:
         given: Mapping[str, mx.array],
         seed: int,
         patterns: list[str] | None = None,
-        require_room: Callable[[int, str], None] = lambda size, what: None,
+        require_room: RequireRoom = lambda size, what: None,
     ) -> None:
         form = program.form
         outputs = {output.name: at for at, output in enumerate(form.outputs)}
@@ -88,7 +89,7 @@ class ProgramObjective:
         given: Mapping[str, mx.array],
         seed: int,
         patterns: list[str] | None = None,
-        require_room: Callable[[int, str], None] = lambda size, what: None,
+        require_room: RequireRoom = lambda size, what: None,
     ) -> Generator[None, None, ProgramObjective]:
         """Make one in bounded steps, once the program is known to have such gradients.
 

@@ -13,8 +13,9 @@ from cowmlx.vision.pixels import MAX_PIXELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
+
+    from cowmlx.memory import RequireRoom
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 _ACCEPTED = "PNG, JPEG, WebP, BMP or GIF"
@@ -35,7 +36,7 @@ def available() -> bool:
 
 
 def decode(
-    file: memoryview, name: str, require_room: Callable[[int, str], None]
+    file: memoryview, name: str, require_room: RequireRoom
 ) -> tuple[bytes, tuple[int, int, int]]:
     """Decode a file.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,7 @@ import mlx.core as mx
 from xxhash import xxh3_64
 
 from cowmlx.errors import BadFormat, InvalidArgument
+from cowmlx.memory import RequireRoom
 from cowmlx.models.model import Model
 from cowmlx.steps import finished
 from cowmlx.training.array_data import Rows
@@ -225,7 +226,7 @@ def read_lines(
     source: bytes | str,
     options: DataOptions,
     name: str = "",
-    require_room: Callable[[int, str], None] = lambda size, what: None,
+    require_room: RequireRoom = lambda size, what: None,
 ) -> Generator[None, None, LanguageData]:
     """Make batches of JSON lines, or of a file with a path, yielding between parts of the work.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 
 import mlx.core as mx
 from mlx.nn.layers.base import Module
@@ -13,6 +13,7 @@ from cowmlx import resources
 from cowmlx.accelerate import operations, trained
 from cowmlx.errors import InvalidArgument
 from cowmlx.folders import weights
+from cowmlx.memory import RequireRoom
 from cowmlx.models import fingerprint as fingerprints
 from cowmlx.models.model import Model
 from cowmlx.models.widths import widths_of
@@ -48,7 +49,7 @@ class LanguageObjective:
         model: Model,
         options: LanguageOptions,
         fingerprint: str,
-        require_room: Callable[[int, str], None] = lambda size, what: None,
+        require_room: RequireRoom,
     ) -> None:
         self._require_room = require_room
         self.model = model
@@ -67,7 +68,7 @@ class LanguageObjective:
         cls,
         model: Model,
         options: LanguageOptions,
-        require_room: Callable[[int, str], None] = lambda size, what: None,
+        require_room: RequireRoom = lambda size, what: None,
     ) -> Generator[None, None, LanguageObjective]:
         """Make one, its arrays evaluated, in bounded steps."""
         own = yield from fingerprints.compute(model)
