@@ -121,13 +121,20 @@ def _is_value(text: str, end: int, after: str, value: str) -> bool:
     return True
 
 
-def exact(calls: list[dict[str, Any]], plain: Callable[[], list[dict[str, Any]]]) -> None:
-    """Correct the large integers in calls.
+def exact(
+    parser: str | None,
+    calls: list[dict[str, Any]],
+    plain: Callable[[], list[dict[str, Any]]],
+) -> None:
+    """Correct the large integers in calls that a parser of elements has read.
 
     Args:
+        parser: its name; other parsers read all integers exactly.
         calls: with arguments of their types.
         plain: returns the same calls with the texts of arguments.
     """
+    if parser not in _ELEMENTS:
+        return
     given = [call.get("arguments") for call in calls]
     large = [
         (number, key)

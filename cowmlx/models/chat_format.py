@@ -179,7 +179,9 @@ class ChatFormat:
             text = call_elements.escaped(self.parser, text)
             calls = _listed(module.parse_tool_call(text, tools))
             # Without tools parsers convert no text that they would convert to a number.
-            call_elements.exact(calls, lambda: _listed(module.parse_tool_call(text, None)))
+            call_elements.exact(
+                self.parser, calls, lambda: _listed(module.parse_tool_call(text, None))
+            )
             return [_call(call) for call in calls] or None
         except (KeyboardInterrupt, GeneratorExit):
             raise

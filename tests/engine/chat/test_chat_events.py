@@ -234,6 +234,18 @@ def test_numbers_of_every_size_are_exact(parser, kind, number):
     assert (name, json.loads(arguments)) == ("look", {"q": "a b", "n": number})
 
 
+def test_a_call_in_json_is_read_once(monkeypatch):
+    """Its large integers are exact."""
+    json_tools = light_route.import_module("tool_parsers.json_tools")
+    read, parse = [], json_tools.parse_tool_call
+    monkeypatch.setattr(
+        json_tools, "parse_tool_call", lambda text, tools: read.append(text) or parse(text, tools)
+    )
+    call = json.dumps({"name": "look", "arguments": {"n": 2**53 + 1}})
+    assert form("json_tools").parse(call, TOOLS) == [("look", json.dumps({"n": 2**53 + 1}))]
+    assert read == [call]
+
+
 def test_elements_that_are_no_json_stay_as_they_are():
     format = form("qwen3_coder")
     call = "<function=look><parameter=q>{}</parameter></function>"
