@@ -243,8 +243,8 @@ type GenerationParams struct {
 	// added to the logits of bias_tokens; -INFINITY forbids a token, unless a grammar allows no
 	// other
 	BiasValues []float32
-	// texts that end the generation, at most 4096 of 1024 bytes, none empty; they are never
-	// emitted
+	// texts that end the generation, at most 4096, each of at most 1024 bytes, none empty; they
+	// are never emitted
 	Stop []string
 	// grammar of the output, or NULL (default); in a chat it applies after the model's thinking
 	Grammar string

@@ -75,8 +75,8 @@ typedef struct cow_mlx_generation_params {
   const float* bias_values;   /**< added to the logits of bias_tokens; -INFINITY forbids a token,
                                    unless a grammar allows no other */
   size_t bias_count;          /**< 0 (default): none */
-  const char* const* stop;    /**< texts that end the generation, at most 4096 of 1024 bytes, none
-                                   empty; they are never emitted */
+  const char* const* stop;    /**< texts that end the generation, at most 4096, each of at most
+                                   1024 bytes, none empty; they are never emitted */
   size_t stop_count;
   const char* grammar;               /**< grammar of the output, or NULL (default); in a chat it
                                           applies after the model's thinking */
@@ -203,8 +203,9 @@ typedef struct cow_mlx_stats {
  *                               not compile
  * @retval COW_MLX_EUNSUPPORTED  an option of params that this model, its cache or its tokenizer
  *                               does not support
- * @retval COW_MLX_ECONTEXT      count is more than the context may hold, or with
- *                               COW_MLX_OVERFLOW_ROLL an image at the end is; nothing is changed
+ * @retval COW_MLX_ECONTEXT      count is more than the context may hold, or, with
+ *                               COW_MLX_OVERFLOW_ROLL, an image at the end of the prompt does not
+ *                               fit the window; nothing is changed
  * @retval COW_MLX_ENOMEM        also: there is too little memory for the prompt and max_tokens
  *                               (docs/guides/memory.md); nothing is changed
  * @retval COW_MLX_ESTATE        another call is running on the context

@@ -149,8 +149,8 @@ struct GenerationFields : protected cow_mlx_generation_params {
   using cow_mlx_generation_params::frequency_penalty;
   /** the same seed gives the same tokens, regardless of load */
   using cow_mlx_generation_params::seed;
-  /** texts that end the generation, at most 4096 of 1024 bytes, none empty; they are never
-   *  emitted */
+  /** texts that end the generation, at most 4096, each of at most 1024 bytes, none empty; they
+   *  are never emitted */
   std::vector<std::string> stop;
   /** grammar of the output; in a chat it applies after the model's thinking */
   std::string grammar;

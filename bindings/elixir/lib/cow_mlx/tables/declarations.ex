@@ -186,7 +186,7 @@ defmodule CowMLX.Declarations do
         {:seed, :integer, nil, "the same seed gives the same tokens, regardless of load"},
         {:bias_tokens, :int32s, nil, "tokens whose logits get a bias; all different"},
         {:bias_values, :float32s, nil, "added to the logits of bias_tokens; -INFINITY forbids a token, unless a grammar allows no other"},
-        {:stop, :strings, nil, "texts that end the generation, at most 4096 of 1024 bytes, none empty; they are never emitted"},
+        {:stop, :strings, nil, "texts that end the generation, at most 4096, each of at most 1024 bytes, none empty; they are never emitted"},
         {:grammar, :string, nil, "grammar of the output, or NULL (default); in a chat it applies after the model's thinking"},
         {:grammar_kind, :integer, :grammar, "one of COW_MLX_GRAMMAR_; NONE without a grammar"},
         {:logprobs, :integer, nil, "0 (default): none; n: of each token and of the n most probable ones, see cow_mlx_context_logprobs()"},

@@ -755,8 +755,8 @@ impl GenerationParams<'_> {
         self
     }
 
-    /// Texts that end the generation, at most 4096 of 1024 bytes, none empty; they are never
-    /// emitted.
+    /// Texts that end the generation, at most 4096, each of at most 1024 bytes, none empty; they
+    /// are never emitted.
     pub fn stop<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         self.stop = Some(texts.into_iter().map(Into::into).collect());
         self

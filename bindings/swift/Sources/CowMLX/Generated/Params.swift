@@ -306,8 +306,8 @@ public struct GenerationParams: Sendable {
   public var frequencyPenalty: Float
   /// The same seed gives the same tokens, regardless of load.
   public var seed: UInt64
-  /// Texts that end the generation, at most 4096 of 1024 bytes, none empty; they are never
-  /// emitted.
+  /// Texts that end the generation, at most 4096, each of at most 1024 bytes, none empty; they
+  /// are never emitted.
   public var stop: [String]
   /// 0 (default): none; n: of each token and of the n most probable ones, see `Context.logprobs`.
   public var logprobs: Int
