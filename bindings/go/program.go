@@ -127,8 +127,8 @@ func (p *Program) Bind(arrays map[string]*Array) (*Program, error) {
 // Run runs the program on its inputs and parameters, in their order. Leave slices alone until it ends.
 // With params.Submit it returns at once, and Array.Wait waits for the end.
 //
-// The end of ctx cancels the run while no other call of Run runs the program, and submitted runs with it.
-// Beside others the run ends by itself. Run then returns the error of ctx, at the end of the run.
+// The end of ctx cancels the run if no other call of Run runs the program, and submitted runs with it.
+// While others run, it is not cancelled: Run waits for its end, then returns the error of ctx.
 func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) ([]*Array, error) {
 	count, err := p.outputs()
 	if err != nil {

@@ -94,8 +94,8 @@ export class Program extends Handle {
   /**
    * Run the program. Inputs are arrays, typed arrays (used as they are, so leave them alone until
    * the run has ended), numbers or {data, shape, dtype}; in a list, or by their names. A signal
-   * cancels the run while the program has no other one, and submitted runs with it. Beside others
-   * the run ends by itself. The promise then fails with the signal's reason, at the end of the run.
+   * cancels the run if the program has no other one, and submitted runs with it. While others run,
+   * it is not cancelled: the promise waits for its end, then fails with the signal's reason.
    * @param {any[] | Record<string, any>} inputs
    * @param {import("./generated/types.js").RunParams & {signal?: AbortSignal}} [options]
    * @returns {Promise<any>}  arrays: in a list, or by their names, as the inputs were

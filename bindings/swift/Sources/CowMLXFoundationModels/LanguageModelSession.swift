@@ -70,7 +70,7 @@ public final class LanguageModelSession: Observable, Sendable {
   }
 
   /// Loads the model, and processes the beginning of the conversation, before a response needs it. A response
-  /// waits until that has ended; another call cancels it.
+  /// waits until that has ended; another call of prewarm cancels it.
   public func prewarm(promptPrefix: Prompt? = nil) {
     state.withLock { state in
       state.prewarming = Task { [previous = state.prewarming] in
