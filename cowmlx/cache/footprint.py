@@ -189,7 +189,11 @@ def most_needed(model: Model, tokens: int, chunk: int) -> int:
 
 
 def _most(model: Model) -> tuple[int, int, int, int]:
-    """Return the most bytes of a token in caches, of one in a chunk, of both, and besides."""
+    """Return upper bounds in bytes.
+
+    They are of a token in caches; of a token in a chunk; of a pair of a token in the chunk and a
+    token held; and of what is there once.
+    """
     widths = widths_of(model)
     per_number = _OF_WIDTH * widths.width + _OF_EXPERT * widths.experts * widths.width
     per_number += _OF_MLP * widths.mlp

@@ -224,7 +224,7 @@ COWMLX_INLINE I shift_right_signed(I a) {
   return {_mm256_srai_epi32(a.low, N), _mm256_srai_epi32(a.high, N)};
 }
 constexpr bool NUMBERS_BY_SHIFTS = true;
-/* GCC would take each step of many sums at the same time, and lacks registers for that. */
+/* GCC would interleave the sums, and spill registers. */
 COWMLX_INLINE __m256i in_turn(__m256i sum) {
   asm volatile("" : "+x"(sum));
   return sum;
