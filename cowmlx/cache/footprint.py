@@ -10,7 +10,6 @@ import mlx.core as mx
 from cowmlx import failures
 from cowmlx.accelerate.fused.stand_in import plainly
 from cowmlx.cache.layer_state import parts
-from cowmlx.models.embedding import CHUNK
 from cowmlx.models.widths import widths_of
 
 TYPE_CHECKING = False
@@ -203,17 +202,18 @@ def _most(model: Model) -> tuple[int, int, int, int]:
     return _FLOAT * per_token, _FLOAT * per_number, _FLOAT * scores, logits
 
 
-def bytes_of_texts(model: Model, lengths: Sequence[int]) -> int:
+def bytes_of_texts(model: Model, lengths: Sequence[int], chunk: int) -> int:
     """Return the bytes that texts take that are processed side by side; 0: unknown.
 
     Args:
         model: its weights are read.
         lengths: tokens of each text.
+        chunk: of each that are processed in a turn; an encoder takes all.
     """
     if model.is_encoder:
         return _bytes_in_encoder(model, lengths)
     footprint = footprint_of(model, None)
-    return 0 if footprint is None else footprint.needed(max(lengths), CHUNK, len(lengths))
+    return 0 if footprint is None else footprint.needed(max(lengths), chunk, len(lengths))
 
 
 def _bytes_in_encoder(model: Model, lengths: Sequence[int]) -> int:

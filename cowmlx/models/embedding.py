@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from cowmlx.models.model import Model
 
-    # Returns how many texts of some lengths, the shortest first, may be processed side by side.
-    Admit = Callable[[list[int]], int]
+    # Returns how many texts of some lengths, the shortest first, may be processed side by side, and
+    # how many columns of them in a turn.
+    Admit = Callable[[list[int]], tuple[int, int]]
 
 # Two texts of different length, to see whether they can be processed side by side.
 _PROBE = ([1, 2, 3, 4, 5], [3, 2])
@@ -372,7 +373,7 @@ def _alike(a: mx.array, b: mx.array) -> bool:
     return bool((dots >= _ALIKE * lengths).all().item())
 
 
-# Columns of a batch that are processed in one turn, as of a prompt.
+# Columns of a batch that are processed in one turn, as of a prompt; fewer where memory is short.
 CHUNK = 512
 MAX_BATCH_TOKENS = 1 << 20
 
@@ -394,17 +395,17 @@ def rows_of(
         pooling: one of ``POOLING_*``.
         batch_tokens: as :func:`batches` has it.
         finish: makes rows (B, D) of what was pooled, lazily.
-        admit: returns how many of the first texts of a batch may be processed side by side.
+        admit: says for which part of a batch there is memory.
         skipped: tokens of each text in front that do not count, unless it has no more.
     """
     together = len(tokens) > 1 and hidden.batches()
     order: list[int] = []
     rows: list[mx.array] = []
     lengths = [len(ids) for ids in tokens]
-    for batch in batches(lengths, batch_tokens if together else 0, admit):
+    for batch, chunk in batches(lengths, batch_tokens if together else 0, admit):
         yield
         own = [tokens[index] for index in batch]
-        rows.append((yield from _pooled(hidden, own, pooling, finish, skipped)))
+        rows.append((yield from _pooled(hidden, own, chunk, pooling, finish, skipped)))
         order += batch
     back = sorted(range(len(order)), key=order.__getitem__)
     ordered = mx.contiguous(mx.concatenate(rows)[mx.array(back)])
@@ -417,6 +418,7 @@ def rows_of(
 def _pooled(
     hidden: HiddenStates,
     batch: list[Sequence[int]],
+    chunk: int,
     kind: int,
     finish: Callable[[Pooling], mx.array],
     skipped: int,
@@ -427,9 +429,9 @@ def _pooled(
     padded = mx.array([[*ids, *[0] * (length - len(ids))] for ids in batch], mx.int32)
     cache = hidden.make_cache()
     pooling = Pooling(kind, lengths, hidden.dims, skipped)
-    for start in range(0, length, CHUNK):
-        pooling.add(hidden(padded[:, start : start + CHUNK], cache))
-        last = start + CHUNK >= length
+    for start in range(0, length, chunk):
+        pooling.add(hidden(padded[:, start : start + chunk], cache))
+        last = start + chunk >= length
         pending: list[Any] = [finish(pooling) if last else pooling.total]
         if not last:
             pending.append([layer.state for layer in cache])
@@ -441,16 +443,16 @@ def _pooled(
     return result
 
 
-def batches(lengths: list[int], batch_tokens: int, admit: Admit) -> Iterator[list[int]]:
+def batches(lengths: list[int], batch_tokens: int, admit: Admit) -> Iterator[tuple[list[int], int]]:
     """Split texts into batches of similar length.
 
     Args:
         lengths: tokens of each text.
         batch_tokens: the most that a batch has with its padding; a text with more is alone.
-        admit: returns how many of the first texts of a batch may be processed side by side.
+        admit: says for which part of a batch there is memory.
 
     Yields:
-        indices of texts, the shortest first.
+        indices of texts, the shortest first, and how many columns are processed in a turn.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -461,9 +463,11 @@ def batches(lengths: list[int], batch_tokens: int, admit: Admit) -> Iterator[lis
     yield from _admitted(batch, lengths, admit)
 
 
-def _admitted(batch: list[int], lengths: list[int], admit: Admit) -> Iterator[list[int]]:
+def _admitted(
+    batch: list[int], lengths: list[int], admit: Admit
+) -> Iterator[tuple[list[int], int]]:
     """Yield the parts of a batch for which there is memory."""
     while batch:
-        count = admit([lengths[index] for index in batch])
-        yield batch[:count]
+        count, chunk = admit([lengths[index] for index in batch])
+        yield batch[:count], chunk
         batch = batch[count:]

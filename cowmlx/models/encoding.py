@@ -65,14 +65,14 @@ def rows_of(
         texts: of any length that the network takes.
         batch_tokens: the most tokens of a batch; a text with more is alone. Batches may be smaller.
         finish: makes rows (B, D) of the hidden states of a batch, lazily.
-        admit: returns how many of the first texts of a batch may be processed side by side.
+        admit: says for which part of a batch there is memory.
     """
     on_cpu = mx.default_device().type == mx.cpu
     if on_cpu and len(texts) > 1:
         batch_tokens = min(batch_tokens, _tokens_together(network))
     ordered: _Ordered | None = None
     made: mx.array | None = None
-    for batch in batches([len(text.tokens) for text in texts], batch_tokens, admit):
+    for batch, _ in batches([len(text.tokens) for text in texts], batch_tokens, admit):
         if ordered is not None:
             made = None
             yield

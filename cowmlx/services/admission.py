@@ -101,23 +101,31 @@ class Admission:
             return True
         return all(size <= room.at_ease for room in self._rooms())
 
-    def at_once(self, count: int, size_of: Callable[[int], int], what: str) -> int:
-        """Return how many of some items may be processed at once: a part where memory is short.
+    def at_once(
+        self, count: int, chunk: int, size_of: Callable[[int, int], int], what: str
+    ) -> tuple[int, int]:
+        """Return how many items, and tokens of each, may be processed at once.
+
+        They are fewer where memory is short. What is kept for later calls is given back before one
+        item is processed in smaller chunks.
 
         Args:
-            count: all of them.
-            size_of: returns the bytes that so many of the first take.
+            count: all items.
+            chunk: the most tokens of each.
+            size_of: returns the bytes that so many of the first take, with chunks of so many.
             what: that is processed, for messages.
 
         Raises:
-            OutOfMemory: there is too little even for one.
+            OutOfMemory: there is too little even for the smallest chunk of one.
         """
-        while not self.has_room(size_of(count)):
-            if count == 1:  # what is kept for later calls goes before it is refused
-                self.require(size_of(count), what)
-                break
+        while count > 1 and not self.has_room(size_of(count, chunk)):
             count //= 2
-        return count
+        if count == 1 and not self.has_room(size_of(count, chunk)):
+            self._reclaim()
+            while chunk > LEAST_CHUNK and not self.has_room(size_of(count, chunk)):
+                chunk //= 2
+            self.require(size_of(count, chunk), what)
+        return count, chunk
 
     def admit(
         self,

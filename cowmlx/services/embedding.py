@@ -217,7 +217,7 @@ def embed_steps(
         hidden: reaches its hidden states; None for an encoder.
         texts: any texts.
         params: of the call.
-        admit: returns how many of the first texts of a batch may be processed side by side.
+        admit: says for which part of a batch there is memory.
     """
     tokens = yield from tokens_of(
         texts, lambda index, text: text_tokens(model, f"texts[{index}]", text, params)

@@ -20,6 +20,7 @@ from cowmlx.generated import constants
 from cowmlx.generated.defaults import MODEL
 from cowmlx.generation.batched import note_why_not
 from cowmlx.generation.pace import PREFILL_CHUNK
+from cowmlx.models.embedding import CHUNK
 from cowmlx.models.images import ImageStore, info_of
 from cowmlx.scheduling.stepped import SteppedCall
 from cowmlx.services.conversations import chat_prompt_steps
@@ -359,11 +360,12 @@ class Models:
     def _admit(self, model: Model) -> Admit:
         """Return what makes sure that there is memory for texts that a model processes."""
 
-        def admit(lengths: list[int]) -> int:
-            def size_of(count: int) -> int:
-                return bytes_of_texts(model, lengths[:count])
+        def admit(lengths: list[int]) -> tuple[int, int]:
+            def size_of(count: int, chunk: int) -> int:
+                return bytes_of_texts(model, lengths[:count], chunk)
 
-            return self._runtime.admission.at_once(len(lengths), size_of, "a batch of texts")
+            what = "a batch of texts"
+            return self._runtime.admission.at_once(len(lengths), CHUNK, size_of, what)
 
         return admit
 

@@ -91,7 +91,7 @@ def rank_steps(
         hidden: reaches its hidden states; None for an encoder.
         documents: any texts.
         params: of the call.
-        admit: returns how many of the first texts of a batch may be processed side by side.
+        admit: says for which part of a batch there is memory.
 
     Raises:
         InvalidArgument, ContextFull: of a document.

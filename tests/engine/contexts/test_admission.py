@@ -138,11 +138,12 @@ def test_what_is_kept_is_given_back_only_before_a_refusal(monkeypatch):
     monkeypatch.setattr(memory, "rooms", lambda device: [memory.limit(100, "")])
     reclaimed = []
     host, _ = admitting(monkeypatch, lambda: reclaimed.append(1))
-    assert host.at_once(8, lambda count: 30 * count, "a batch") == 2
+    assert host.at_once(8, 64, lambda count, chunk: 30 * count, "a batch") == (2, 64)
     assert reclaimed == []
-    with pytest.raises(OutOfMemory):
-        host.at_once(8, lambda count: 101 * count, "a batch")
+    assert host.at_once(8, 64, lambda count, chunk: 2 * count * chunk, "a batch") == (1, 32)
     assert reclaimed == [1]
+    with pytest.raises(OutOfMemory):
+        host.at_once(8, 64, lambda count, chunk: 101 * count, "a batch")
 
 
 def test_memory_that_was_free_is_not_read_again(monkeypatch):

@@ -16,6 +16,7 @@ from cowmlx import memory
 from cowmlx.cache.sequence import Sequence
 from cowmlx.errors import OutOfMemory
 from cowmlx.generated.defaults import CONTEXT, GENERATION
+from cowmlx.models.embedding import HiddenStates
 from cowmlx.services import admission
 
 MODEL = "llama-long"
@@ -146,6 +147,23 @@ def test_batches_shrink_where_memory_is_short(lib, tiny, loaded, device, tmp_pat
     device(alone // 2)
     with refused("a batch of texts"):
         lib.embed(model, texts)
+
+
+def test_a_long_text_is_embedded_in_small_chunks(lib, tiny, device, monkeypatch):
+    model, text = tiny(MODEL), " ".join(TEXTS)
+    vectors = lib.embed(model, [text])
+    device(SMALL)
+    with refused("a batch of texts") as failed:
+        lib.embed(model, [text])
+    device(failed.value.details["needed"])
+    chunks, process = [], HiddenStates.__call__
+    monkeypatch.setattr(
+        HiddenStates,
+        "__call__",
+        lambda own, ids, cache: chunks.append(ids.size) or process(own, ids, cache),
+    )
+    np.testing.assert_allclose(lib.embed(model, [text]), vectors, atol=1e-4)
+    assert max(chunks) <= admission.LEAST_CHUNK
 
 
 # ----------------------------------------------------------------- Saved contexts
