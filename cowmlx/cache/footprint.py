@@ -191,7 +191,7 @@ def _most(model: Model) -> tuple[int, int, int, int]:
     """Return upper bounds in bytes.
 
     They are of a token in caches; of a token in a chunk; of a pair of a token in the chunk and a
-    token held; and of what is there once.
+    token held; and of the logits.
     """
     widths = widths_of(model)
     per_number = _OF_WIDTH * widths.width + _OF_EXPERT * widths.experts * widths.width
