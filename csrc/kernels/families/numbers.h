@@ -44,8 +44,8 @@ struct Packing {
 
 /* What a format's quantized integers stand for, in float32, before the scale. BIASED formats have a
  * bias for each group, which counts from integer MIDDLE on: integers of both signs add up to less,
- * and what the bias takes off again is less. value() returns the number times 1 / UNIT, so the scale is multiplied
- * by UNIT. */
+ * and what the bias takes off again is less. value() returns the number times 1 / UNIT, so the
+ * scale is multiplied by UNIT. */
 template <int BITS>
 struct AffineCode : Packing<BITS> {
   static constexpr bool BIASED = true, HAS_NAN = false;
