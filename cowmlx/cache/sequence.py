@@ -103,6 +103,7 @@ class Sequence:
         self.has_layers = True  # false: it holds the tokens alone
         self.batch: Batch | None = None  # that has the layers now
         self.row: Row | None = None  # of it
+        self.has_left = False  # a batch, whose last step may not be computed yet
         self._template: Template | None = None
         self._mark: Mark | None = None  # to drop tokens behind it
         self._behind: list[int] = []  # the last tokens, which the layers lack
@@ -165,11 +166,13 @@ class Sequence:
             # What a failure here says of the batch counts for its other rows, too.
             mx.async_eval([layer.state for layer in self._own])
             self.batch = self.row = None
+            self.has_left = True
         return self._own
 
     def _give_up_row(self) -> None:
         batch, row = self.batch, self.row
         self.batch = self.row = None
+        self.has_left = False
         if batch is not None and row is not None:
             batch.leave(row)
 

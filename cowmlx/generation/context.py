@@ -18,43 +18,25 @@ from cowmlx.generation.generation import Generation
 from cowmlx.generation.message_marks import positions
 from cowmlx.generation.outlet import Outlet
 from cowmlx.generation.pace import PREFILL_CHUNK, pace_of
-from cowmlx.generation.params import (
-    GenerationParams,
-    check_begin,
-    constraint_of,
-    expected_tokens,
-)
+from cowmlx.generation.params import GenerationParams, check_begin, constraint_of, expected_tokens
+from cowmlx.generation.places import computing
 from cowmlx.generation.prompt import Keeper, Reuse, keep_known
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
+    from contextlib import AbstractContextManager
+    from typing import Any
 
     from cowmlx.cache.shared import SharedPrefixes
     from cowmlx.call import LogitsFunction
     from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.params import ContextParams
+    from cowmlx.generation.places import Places
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
     Archive = Callable[[Model, ContextParams, Sequence, Snapshot], None]
-
-    class Places(Protocol):
-        """Gives contexts a stream while they have work."""
-
-        @property
-        def idle_stream(self) -> mx.Stream:
-            """The stream of short computations for contexts that have none."""
-
-        def enter(self, context: Context) -> mx.Stream:
-            """Let a context work; returns its stream."""
-
-        def exit(self, context: Context, stream: mx.Stream, settled: bool) -> None:
-            """Take a context's stream back; ``settled``: all computations there succeeded."""
-
-        def note_spoiled(self, context: Context) -> None:
-            """Note that a step of a context's batch was not computed."""
 
 
 class Context:
@@ -100,8 +82,7 @@ class Context:
         self.largest_chunk = PREFILL_CHUNK  # of its prompts, while memory is short
         self._stream: mx.Stream | None = None  # while it has work
         self.prefixes = prefixes
-        # Keeps processed prompts elsewhere; None: nothing does.
-        self.archive: Archive | None = None
+        self.archive: Archive | None = None  # keeps processed prompts elsewhere
         self.outlet = outlet
         self.sequence = Sequence(model.network, params.kv.maker(model))
         self.generation: Generation | None = None
@@ -182,13 +163,22 @@ class Context:
         """
         if self.generation is None:
             return
-        together = self.sequence.row is not None
+        together = self.shares_steps
         self.generation.fail(self.model.explained(error))
         if failures.spoils(self.generation.error):
             with suppress(BaseException):  # this error says less
                 self._draft.reset()
             if together:
                 self._places.note_spoiled(self)
+
+    @property
+    def shares_steps(self) -> bool:
+        """Whether steps of a batch are under way that its layers or logits come of."""
+        return self.sequence.row is not None or self.sequence.has_left
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """Use what a step under way computes, which may have failed."""
+        return computing(self, self._stream or self._places.idle_stream)
 
     def abandon(self, error: BaseException) -> None:
         """End the generation, and with an error the call that waits: the context is going away."""
@@ -270,6 +260,7 @@ class Context:
                 self._draft.settle()
                 if self.generation is not None:
                     self.generation.settle()
+            self.sequence.has_left = False
         except BaseException as error:
             held = self.tokens()
             self.fail(error)
@@ -328,8 +319,10 @@ class Context:
             with mx.stream(self.stream()):
                 constraint = constraint_of(params, self.model, constraint, prompt)
                 drafter = self._draft.drafter(params, self.model, draft, self.sequence)
-                if self.generation is not None:
-                    self.generation.cancel()
+                with self._computing():
+                    if self.generation is not None:
+                        self.generation.cancel()
+                    keeper = self._keep_known(prompt, given - len(prompt), known)
                 self.generation = Generation(
                     self.model,
                     self.sequence,
@@ -341,7 +334,7 @@ class Context:
                     rolling=rolling,
                     constraint=constraint,
                     drafter=drafter,
-                    keeper=self._keep_known(prompt, given - len(prompt), known),
+                    keeper=keeper,
                     shelved=shelved,
                     logits_function=logits_function,
                 )
@@ -363,8 +356,10 @@ class Context:
 
     def known_tokens(self, prompt: list[int]) -> int:
         """Return how many tokens of a prompt are known in memory."""
-        own, held = self.sequence.reusable(prompt), common_prefix(self.sequence.tokens, prompt)
-        found = self.prefixes.longest(self._kind, prompt[:-1], own, min(held, len(prompt) - 1))
+        with self._computing():
+            own = self.sequence.reusable(prompt)
+        held = min(common_prefix(self.sequence.tokens, prompt), len(prompt) - 1)
+        found = self.prefixes.longest(self._kind, prompt[:-1], own, held)
         return own if found is None else len(found.tokens)
 
     @property
@@ -395,10 +390,11 @@ class Context:
         """
         self.stream()
         try:
-            if self.generation is not None:
-                self.generation.cancel(discard=True)
-            if self.sequence.trim_to_prefix(kept):
-                return True
+            with self._computing():
+                if self.generation is not None:
+                    self.generation.cancel(discard=True)
+                if self.sequence.trim_to_prefix(kept):
+                    return True
             params = GenerationParams({**defaults.GENERATION, "max_tokens": 0})
             self.begin(kept, params, cancel_epoch, shelved=(self.generation, self.reuse))
             return False
@@ -418,14 +414,7 @@ class Context:
         Raises:
             BadState: the layers hold a token that the host has not taken, and cannot drop it.
         """
-        with mx.stream(self._stream or self._places.idle_stream):
-            snapshot = self.sequence.snapshot(len(self.tokens()))
-            if snapshot is not None and self._stream is not None:
-                try:
-                    mx.eval([layer.state for layer in snapshot.layers])
-                except BaseException as error:  # of the step under way
-                    self.fail(error)
-                    raise
+        snapshot = self.snapshot_of(len(self.tokens()))
         if snapshot is None:
             raise BadState(
                 "a piece of this context's generation waits for its host; take it with "
@@ -434,10 +423,19 @@ class Context:
             )
         return snapshot
 
+    def snapshot_of(self, length: int) -> Snapshot | None:
+        """Return the first tokens held, and their layers, computed; None if it cannot cut these."""
+        with self._computing():
+            snapshot = self.sequence.snapshot(length)
+            if snapshot is not None:
+                mx.eval([layer.state for layer in snapshot.layers])
+        return snapshot
+
     def restore(self, snapshot: Snapshot) -> None:
         """Hold the tokens of a snapshot; a generation under way ends."""
         if self.generation is not None:
-            self.generation.cancel(discard=True)
+            with self._computing():
+                self.generation.cancel(discard=True)
         self.sequence.restore(snapshot)
         self.settle()
 
@@ -488,7 +486,7 @@ class Context:
                 "context_begin first",
                 reason="nothing_there",
             )
-        with mx.stream(self._stream or self._places.idle_stream):
+        with self._computing():
             flat = mx.contiguous(logits.array()[0].astype(mx.float32))
             mx.eval(flat)
         return flat

@@ -274,13 +274,14 @@ def _start(
     held = [] if fresh else context.tokens()
     if not held:
         return _Start(copy, tokens, 0, None)
-    logits = None
-    if needs_behind and context.generation is not None:
-        logits = context.generation.logits
-    if context.sequence.has_layers and (logits is not None or not needs_behind):
-        copy.restore(context.snapshot())
-        return _Start(copy, tokens, 0, None if logits is None else logits.array())
-    cut = context.sequence.snapshot(len(held) - 1) if context.sequence.has_layers else None
+    cut = None
+    if context.sequence.has_layers:
+        known = context.generation is not None and context.generation.logits is not None
+        if known or not needs_behind:
+            behind = context.logits()[None] if needs_behind else None
+            copy.restore(context.snapshot())
+            return _Start(copy, tokens, 0, behind)
+        cut = context.snapshot_of(len(held) - 1)
     if cut is None or (cut.tokens and not cut.layers):
         return _Start(copy, held + tokens, -len(held), None)
     copy.restore(cut)

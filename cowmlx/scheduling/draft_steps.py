@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cowmlx.cache.batch import Batch
     from cowmlx.generation.context import Context
     from cowmlx.generation.sampling.samples import Step
+    from cowmlx.scheduling.lane import Lane
     from cowmlx.scheduling.row_samples import RowSamples
 
 
@@ -18,13 +19,13 @@ class DraftSteps:
     """One pass over the drafts of several contexts, and over the next tokens of those without.
 
     Args:
-        network: of the model.
+        lane: of the contexts.
         batch: in which all contexts have rows.
         samples: for the contexts.
     """
 
-    def __init__(self, network: Any, batch: Batch, samples: RowSamples) -> None:
-        self._network = network
+    def __init__(self, lane: Lane, batch: Batch, samples: RowSamples) -> None:
+        self._lane = lane
         self._batch = batch
         self._samples = samples
 
@@ -43,8 +44,10 @@ class DraftSteps:
                     plain.append((context, generation.prepare()))
             except BaseException as error:
                 context.fail(error)
+            if self._lane.spoiled is not None:
+                return
         self._feed(drafted, [turn for turn in plain if turn[1].feeds])
-        self._read([turn for turn in plain if not turn[1].feeds])
+        self._lane.read([turn for turn in plain if not turn[1].feeds])
 
     def _feed(
         self, drafted: list[tuple[Context, list[int]]], fed: list[tuple[Context, Step]]
@@ -58,7 +61,7 @@ class DraftSteps:
         try:
             tokens += [[step.pending.value()] for _, step in fed]
             indices = [row.index for row in rows]
-            logits = feed(self._network, self._batch, rows, tokens)
+            logits = feed(self._lane.model.network, self._batch, rows, tokens)
         except BaseException as error:  # the layers may be out of step
             for context in contexts:
                 context.fail(error)
@@ -66,20 +69,12 @@ class DraftSteps:
         if fed:
             self._samples.follow(fed, indices[len(drafted) :], logits[:, 0])
         for (context, ids), row in zip(drafted, indices, strict=False):
+            if self._lane.spoiled is not None:  # the rest was never computed
+                return
             try:
                 generation: Any = context.generation
                 generation.hold_draft(ids)
                 generation.check_draft(ids, logits[row, : len(ids)])
             except BaseException as error:
                 context.fail(error)
-        self._read(fed)
-
-    def _read(self, taken: list[tuple[Context, Step]]) -> None:
-        """Read the tokens of plain steps."""
-        self._samples.match(taken)
-        for context, step in taken:
-            try:
-                if context.generation is not None and not context.generation.ended:
-                    context.generation.read(step)
-            except BaseException as error:
-                context.fail(error)
+        self._lane.read(fed)

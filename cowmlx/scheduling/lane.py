@@ -76,6 +76,7 @@ class Lane:
         self.priority = priority
         self.contexts: list[Context] = []
         self.spoiled: BaseException | None = None
+        self._turns = False  # whether a turn is under way
         self._batch: Any = None
         self._samples = RowSamples()
 
@@ -97,10 +98,19 @@ class Lane:
 
     def turn(self) -> bool:
         """Let contexts step together, or serve a call; false if there is nothing to do."""
+        self._turns = True
+        try:
+            return self._take_turn()
+        finally:
+            self._turns = False
+            self._end_spoiled()
+
+    def _take_turn(self) -> bool:
         return any(self._turn_of(context) for context in list(self.contexts))
 
     def _turn_of(self, context: Context) -> bool:
         """Serve a context's call and let it step; false if it needed neither."""
+        self._end_spoiled()
         try:
             served = context.serve()
             if context.generation is None or not context.generation.wants_step:
@@ -112,8 +122,7 @@ class Lane:
         except BaseException as error:  # ends this generation, and nothing else
             context.fail(error)
             together = []
-        if self.spoiled is not None:
-            self._give_up_batch(self.spoiled)
+        self._end_spoiled()  # before hosts get what was read
         stepped = together or [context]
         behind = set(map(id, stepped))
         self.contexts = [other for other in self.contexts if id(other) not in behind] + stepped
@@ -121,10 +130,23 @@ class Lane:
             other.attend()
         return True
 
-    def _give_up_batch(self, error: BaseException) -> None:
-        """End all generations that have a row: mlx reports to one alone that a step has failed."""
+    def spoil(self, error: BaseException) -> None:
+        """End all generations of the batch: mlx reports to one alone that a step has failed.
+
+        A turn that is under way does that where it uses no rows.
+        """
+        if self.spoiled is None:
+            self.spoiled = error
+            if not self._turns:
+                self._end_spoiled()
+
+    def _end_spoiled(self) -> None:
+        """End all generations of a batch that is unknown."""
+        error = self.spoiled
+        if error is None:
+            return
         for context in list(self.contexts):
-            if context.sequence.row is not None:
+            if context.shares_steps:
                 context.fail(error)
         self._batch = self.spoiled = None
         clear_error(self.stream)
@@ -144,11 +166,14 @@ class Lane:
         with mx.stream(context.stream()):
             if not generation.prefilling:
                 generation.decode()
+                context.sequence.has_left = False  # the token of the batch's last step is read
                 return
             if generation.advance_chunk():
                 return
             pace = pace_of(self.model)
             size, position, seconds = generation.finish_chunk()
+            if size:
+                context.sequence.has_left = False
             if len(self.contexts) == 1 and seconds is not None:  # nothing else computes
                 pace.observe(size, position, seconds)
             if generation.prefilling and context.cancel_epoch() == generation.cancel_epoch:
@@ -202,7 +227,7 @@ class Lane:
             stepped = [each for each in (context, *others) if self._join_to_draft(each)]
             if context not in stepped:
                 return []
-            DraftSteps(self.model.network, self._batch, self._samples).take(stepped)
+            DraftSteps(self, self._batch, self._samples).take(stepped)
         self._dismiss()
         return stepped
 
@@ -386,11 +411,12 @@ class Lane:
                 fed, taken = [], [turn for turn in taken if not turn[1].feeds]
             else:
                 self._samples.follow(fed, rows, logits)
-        self._read(taken)
+        self.read(taken)
 
-    def _read(self, taken: list[tuple[Context, Step]]) -> None:
+    def read(self, taken: list[tuple[Context, Step]]) -> None:
         """Read the tokens of steps whose successors are computing."""
-        self._samples.match(taken)
+        if self.spoiled is None:
+            self._samples.match(taken)
         for context, step in taken:
             if self.spoiled is not None:  # the tokens of the rest were never computed
                 return
@@ -415,6 +441,8 @@ class Lane:
 
     def _dismiss(self) -> None:
         """Drop rows whose generations have ended, or whose hosts have paused for long."""
+        if self.spoiled is not None:  # all rows end
+            return
         for context in tuple(self.contexts):
             row = context.sequence.row
             stays = _decodes(context) or _drafts(context)

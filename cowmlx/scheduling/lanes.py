@@ -101,8 +101,9 @@ class Lanes:
     def note_spoiled(self, context: Context) -> None:
         """Note that a step of a context's batch was not computed; its generation has the error."""
         lane = self._of.get(context)
-        if lane is not None and lane.spoiled is None and context.generation is not None:
-            lane.spoiled = context.generation.error
+        generation = context.generation
+        if lane is not None and generation is not None and generation.error is not None:
+            lane.spoil(generation.error)
 
 
 def _kind(model: Model) -> type[Lane]:

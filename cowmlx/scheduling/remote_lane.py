@@ -181,10 +181,10 @@ class RemoteLane(Lane):
 
     # ------------------------------------------------------------------ Turns
 
-    def turn(self) -> bool:
+    def _take_turn(self) -> bool:
         """Read the step under way if it has been taken; without one, let a context begin one."""
         if self._flight is None:
-            return super().turn()
+            return super()._take_turn()
         self._network.group.poll()
         if self._land():
             return True
@@ -268,7 +268,7 @@ class RemoteLane(Lane):
             assert context.generation is not None
             taken.append((context, context.generation.prepare()))
             context.generation.batched += len(contexts) > 1
-        self._read([turn for turn in taken if not turn[1].feeds])
+        self.read([turn for turn in taken if not turn[1].feeds])
         fed = [turn for turn in taken if turn[1].feeds]
         tokens = {context: step.pending.value() for context, step in fed}
         if not fed:
@@ -288,7 +288,7 @@ class RemoteLane(Lane):
             still = [fed[row] for row in rows]
             if still:
                 lane._samples.follow(still, rows, logits)
-                lane._read(still)
+                lane.read(still)
 
         self._flight = Flight(entry, [*tokens], arrive)
 
