@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     Known = Snapshot | Point
+    _Found = tuple[tuple[Hashable, Known] | None, int, tuple[Hashable, Snapshot] | None]
 
 # Tokens of the shortest prompt for which a lookup and a copy are quicker than processing.
 WORTHWHILE = 32
@@ -97,6 +98,26 @@ class SharedPrefixes:
             more_than: tokens that the context can keep by itself.
             held: tokens that the context holds of it; a point among these is returned as it is.
         """
+        best, length, base = self._find(kind, prompt, more_than, held)
+        if best is None:
+            return None
+        if isinstance(best[1], Snapshot):
+            self._touch(best)
+            return _cut(best[1], length)
+        if length > held and base is not None:
+            self._touch(base)
+            self._touch(best)
+            return back_to(base[1], best[1])
+        self._touch(best)
+        return best[1]
+
+    def known(self, kind: Hashable, prompt: list[int], more_than: int, held: int) -> int:
+        """Return how many tokens :meth:`longest` would know, or ``more_than``."""
+        best, length, _ = self._find(kind, prompt, more_than, held)
+        return more_than if best is None else length
+
+    def _find(self, kind: Hashable, prompt: list[int], more_than: int, held: int) -> _Found:
+        """Return the entry to use, the tokens to keep of it, and the base of a point."""
         length = max(more_than, WORTHWHILE - 1)
         best: tuple[Hashable, Known] | None = None
         base: tuple[Hashable, Snapshot] | None = None  # that has the most in common
@@ -117,17 +138,7 @@ class SharedPrefixes:
             size = len(known.tokens)
             if length < size <= reach and prompt[:size] == known.tokens:
                 best, length = entry, size
-        if best is None:
-            return None
-        if isinstance(best[1], Snapshot):
-            self._touch(best)
-            return _cut(best[1], length)
-        if length > held and base is not None:
-            self._touch(base)
-            self._touch(best)
-            return back_to(base[1], best[1])
-        self._touch(best)
-        return best[1]
+        return best, length, base
 
     def _touch(self, entry: tuple[Hashable, Known]) -> None:
         """Make an entry the one that was used last."""

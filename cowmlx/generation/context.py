@@ -359,8 +359,7 @@ class Context:
         with self._computing():
             own = self.sequence.reusable(prompt)
         held = min(common_prefix(self.sequence.tokens, prompt), len(prompt) - 1)
-        found = self.prefixes.longest(self._kind, prompt[:-1], own, held)
-        return own if found is None else len(found.tokens)
+        return self.prefixes.known(self._kind, prompt[:-1], own, held)
 
     @property
     def _kind(self) -> tuple[int, ...]:

@@ -337,6 +337,7 @@ def test_the_longest_beginning_is_found_as_by_comparing_all(seed, trims):
             assert len(prefixes) == len(known)
             continue
         least = draw.choice([0, 0, 33, 50])
+        counted = prefixes.known(kind, tokens, least, 0)  # which uses none
         found = prefixes.longest(kind, tokens, least)
         best = 0
         for number, (other, held) in enumerate(known):
@@ -345,9 +346,10 @@ def test_the_longest_beginning_is_found_as_by_comparing_all(seed, trims):
             if other == kind and common > best and (trims or common == len(held)):
                 best, used = common, number
         if best < WORTHWHILE or best <= least:
-            assert found is None
+            assert (found, counted) == (None, least)
             continue
         known.append(known.pop(used))
+        assert counted == best
         assert found.tokens == tokens[:best]
         assert not trims or found.layers[0].offset == best
         hits += 1
