@@ -67,6 +67,9 @@ class ArrayRows:
 
     def shrink(self, count: int) -> None:
         """Drop the rows behind the first ``count``."""
+        if not count:  # a part would keep the whole
+            self.cache = [None] * len(self.cache)
+            return
         self.cache = [None if array is None else array[:count] for array in self.cache]
 
     def take(self, row: Row) -> Any:

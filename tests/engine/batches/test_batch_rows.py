@@ -188,6 +188,11 @@ def test_a_batch_that_empties_gives_memory_back(model, kind, bits):
         member.leave(batch)
     assert 0 < sum(form.nbytes for form in batch.layers) <= full / 3
     step_together(batch, members[:2], [11, 12])
+    for member in members[:2]:
+        member.leave(batch)
+    assert batch.arrays == []
+    members[0].join(batch)
+    step_together(batch, members[:1], [13])
 
 
 @pytest.mark.parametrize(
