@@ -96,7 +96,7 @@ class Lanes:
             self._lanes = others
             self._scheduler.remove(lane)
             # With the layers that were in the batch.
-            self._streams.give_back(lane.stream, settled)
+            self._streams.give_back(lane.stream)
 
     def note_spoiled(self, context: Context) -> None:
         """Note that a step of a context's batch was not computed; its generation has the error."""

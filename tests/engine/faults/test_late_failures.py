@@ -144,15 +144,18 @@ class LateFailure:
         self.steps = count(1)
         self.failed = False
 
+    def array(self) -> mx.array:
+        """An array (1,) that fails."""
+        slow = self._slow
+        for _ in range(6):
+            slow = mx.tanh(slow @ slow)
+        return slow[0, :1] * 0 + mx.load(self._path)[:1]
+
     def of(self, works: Callable[..., mx.array]) -> Callable[..., mx.array]:
         def logits_behind(network: Any, ids: mx.array, *rest: Any) -> mx.array:
             if next(self.steps) == FAILS:
                 self.failed = True
-                slow = self._slow
-                for _ in range(6):
-                    slow = mx.tanh(slow @ slow)
-                never = (slow[0, :1] * 0 + mx.load(self._path)[:1]) == 7
-                ids = mx.where(never, ids, (ids + 1) % 250)
+                ids = mx.where(self.array() == 7, ids, (ids + 1) % 250)
             return works(network, ids, *rest)
 
         return logits_behind
@@ -316,3 +319,22 @@ def test_no_draft_is_read_behind_a_failure(hosts, engine, monkeypatch):
     read(engine, made)
     assert checked == [4]
     assert all(failures.spoils(host.error) for host in made)
+
+
+def test_a_failure_on_a_lanes_stream_is_no_later_users(hosts, engine, tmp_path):
+    """The last of its contexts has succeeded, so nobody has met it."""
+    (host,) = hosts(1)
+    lanes = engine.runtime.lanes
+    stream = lanes._of[engine.contexts.get(host.context)].stream
+    with mx.stream(stream):
+        mx.async_eval(LateFailure(tmp_path / "cut.npy").array())
+    read(engine, [host])
+    assert host.error is None
+    finish(engine)
+    streams = engine.runtime.streams
+    taken = [streams.take() for pooled in streams._all if pooled.is_free]
+    assert stream in taken
+    for each in taken:
+        with mx.stream(each):
+            assert (mx.ones(3) * 2).tolist() == [2, 2, 2]
+        streams.give_back(each)
