@@ -52,7 +52,9 @@ class MtpHead:
         self._batch_sampler = BatchSampler()
 
     def prefill(self, prompt: list[int], chunk: int) -> bool:
-        """Do nothing: the model's own pass gives the hidden states."""
+        """Return false: the model's own pass gives the hidden states."""
+        if self._fed:  # the window rolls: tokens that stay have other places
+            self._fed, self._cache = 0, self._make_cache()
         return False
 
     def draft(self, tokens: list[int], count: int, number: int, ahead: Ahead) -> list[int]:

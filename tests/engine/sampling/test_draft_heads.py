@@ -11,7 +11,7 @@ from support import heads, tiny_models
 from support.arrays import Arrays
 from support.callbacks import Callbacks
 from support.library import StatusError
-from support.signatures import EINVAL, EUNSUPPORTED, GRAMMAR_REGEX
+from support.signatures import EINVAL, EUNSUPPORTED, GRAMMAR_REGEX, OVERFLOW_ROLL
 from support.threads import at_once
 
 from cowmlx import memory
@@ -73,6 +73,19 @@ def test_a_head_that_is_right_is_believed(lib, with_head, open_context, family, 
     assert made == tokens_of(lib, plain, 20)
     stats = lib.stats(drafts)
     assert stats.accepted_tokens == stats.drafted_tokens >= 8
+
+
+@families
+def test_a_window_that_rolls_is_drafted_for(lib, with_head, open_context, family):
+    """Drafts go on behind the tokens that stay, not only until the window first rolls."""
+    model = with_head(family, right=True)
+    window = {"max_tokens": 24, "overflow": OVERFLOW_ROLL, "keep_tokens": 2}
+    plain, drafts = open_context(model, **window), open_context(model, **window)
+    made = tokens_of(lib, drafts, 60, draft_heads=1, draft_tokens=2)
+    assert made == tokens_of(lib, plain, 60)
+    stats = lib.stats(drafts)
+    assert stats.drafted_tokens >= 20
+    assert stats.accepted_tokens >= 20
 
 
 def test_norms_as_hugging_face_stores_them(lib, with_head, open_context):
