@@ -371,20 +371,26 @@ class Generation(Handover):
         self._held = Step(self._pending, len(self._sequence.tokens), constants.FINISH_NONE, False)
         self._sequence.append(ids)
 
-    def check_draft(self, ids: list[int], logits: mx.array) -> None:
-        """Read the part of the draft ``ids`` that is right, from logits (S, V) behind each."""
+    def check_draft(self, ids: list[int], logits: mx.array) -> int:
+        """Read the part of the draft ``ids`` that is right, from logits (S, V) behind each.
+
+        Returns:
+            how many tokens were generated.
+        """
+        before = self._count
         held, self._held = self._held, None
         assert held is not None and self.drafts is not None
         samples = self.drafts.check(ids, held, logits)
         self._pending = samples[-1]
         self.stats.drafted_tokens += len(ids) - 1
-        self.stats.accepted_tokens += len(samples) - 1
         for i, sample in enumerate([held.pending, *samples[:-1]]):
             self._count += 1
+            self.stats.accepted_tokens += i > 0
             self._emit(ids[i], constants.FINISH_NONE, held.before + i, sample, samples[i].logits)
             if self.ended:
                 self._sequence.trim_to(held.before + i + 1)
                 break
+        return self._count - before
 
     def _sample(self, wanted: SampleInput, logits: mx.array) -> None:
         """Start computing the next token."""

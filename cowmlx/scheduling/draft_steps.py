@@ -31,28 +31,38 @@ class DraftSteps:
 
     def take(self, contexts: list[Context]) -> None:
         """Step the contexts. A failure of one ends its generation alone."""
+        together = len(contexts) > 1
         drafted: list[tuple[Context, list[int]]] = []
         plain: list[tuple[Context, Step]] = []
         for context in contexts:
             generation = context.generation
             assert generation is not None
             try:
-                generation.batched += len(contexts) > 1
                 if ids := generation.next_draft():
                     drafted.append((context, ids))
                 else:
+                    generation.batched += together
                     plain.append((context, generation.prepare()))
             except BaseException as error:
                 context.fail(error)
             if self._lane.spoiled is not None:
                 return
-        self._feed(drafted, [turn for turn in plain if turn[1].feeds])
+        self._feed(drafted, [turn for turn in plain if turn[1].feeds], together)
         self._lane.read([turn for turn in plain if not turn[1].feeds])
 
     def _feed(
-        self, drafted: list[tuple[Context, list[int]]], fed: list[tuple[Context, Step]]
+        self,
+        drafted: list[tuple[Context, list[int]]],
+        fed: list[tuple[Context, Step]],
+        together: bool,
     ) -> None:
-        """Feed drafts, and the tokens of plain steps; read what comes of them."""
+        """Feed drafts, and the tokens of plain steps; read what comes of them.
+
+        Args:
+            drafted: with the tokens to check.
+            fed: with their plain steps.
+            together: whether several contexts take the step.
+        """
         contexts = [context for context, _ in (*drafted, *fed)]
         if not contexts:
             return
@@ -74,7 +84,8 @@ class DraftSteps:
             try:
                 generation: Any = context.generation
                 generation.hold_draft(ids)
-                generation.check_draft(ids, logits[row, : len(ids)])
+                count = generation.check_draft(ids, logits[row, : len(ids)])
+                generation.batched += count if together else 0
             except BaseException as error:
                 context.fail(error)
         self._lane.read(fed)

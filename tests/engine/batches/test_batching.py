@@ -16,7 +16,7 @@ from driver import (
     settle,
 )
 from support import tiny_models
-from support.signatures import FINISH_CANCELED
+from support.signatures import FINISH_CANCELED, OK
 from support.threads import at_once
 
 from cowmlx.cache import rows
@@ -157,6 +157,18 @@ def test_drafts_of_several_contexts_are_checked_together(
     if kind == KV:
         assert sum(lib.info(context)["batched"] for context in contexts) > 0
         assert lib.info(contexts[0])["alone"] is None
+
+
+def test_all_tokens_of_a_draft_count_as_batched(lib, tiny, open_context):
+    model = tiny("llama")
+    contexts = [open_context(model) for _ in range(2)]
+    for seed, context in enumerate(contexts):
+        lib.begin(context, prompt(9, seed), max_tokens=41, draft=model, draft_tokens=4)
+    for _ in range(41):
+        assert all(lib.next(context).status == OK for context in contexts)
+    for context in contexts:
+        assert lib.stats(context).accepted_tokens > 20
+        assert 20 < lib.info(context)["batched"] <= 41
 
 
 def test_a_context_with_a_draft_leaves_a_batch_in_every_state(lib, tiny, open_context, oracle):

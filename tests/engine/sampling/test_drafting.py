@@ -195,6 +195,8 @@ def test_a_stop_text_ends_in_the_middle_of_a_guess(lib, tiny, oracle, open_conte
         held = lib.tokens(context)
         pieces = run(lib, context, START, max_tokens=COUNT, stop=stop, **drafted(tiny, draft))
         assert pieces[-1].finish == FINISH_STOP_TEXT
+        stats = lib.stats(context)
+        assert stats.accepted_tokens < stats.generated_tokens
         assert text_of(pieces) == text_of(expected)
         assert lib.tokens(context) == held
         after = held + prompt(2)
