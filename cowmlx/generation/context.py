@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from time import perf_counter
 
 import mlx.core as mx
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
-    Archive = Callable[[Model, ContextParams, Sequence, Snapshot], None]
+    Archive = Callable[[Model, ContextParams, Sequence, int], Callable[[Snapshot], None] | None]
 
 
 class Context:
@@ -376,7 +375,7 @@ class Context:
         inside = positions(self.model, self.params.kv, prompt, held, interval)
         archive = None
         if self.archive is not None and min(prompt) >= 0:
-            archive = partial(self.archive, self.model, self.params, self.sequence)
+            archive = self.archive(self.model, self.params, self.sequence, len(prompt) - 1)
         return Keeper(self.sequence, prefixes, self._kind, inside, archive)
 
     def trim(self, kept: list[int], cancel_epoch: int) -> bool:

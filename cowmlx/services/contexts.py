@@ -96,7 +96,7 @@ class Contexts:
         admit = runtime.admission.admit
         context = Context(model, params, runtime.lanes, cancel_epoch, prefixes, outlet, admit)
         if runtime.prompt_cache is not None:
-            context.archive = runtime.prompt_cache.note
+            context.archive = runtime.prompt_cache.writer
         handle = self._runtime.handles.add(constants.KIND_CONTEXT, context)
         return handle
 

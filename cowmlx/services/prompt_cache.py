@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from math import inf
 from time import perf_counter
 
@@ -92,16 +93,26 @@ class PromptCache:
 
     # ---------------------------------------------------------------- Writing
 
-    def note(self, model: Model, params: ContextParams, sequence: Sequence, held: Snapshot) -> None:
-        """Write a processed prompt later, if the folder does not have most of it.
+    def writer(
+        self, model: Model, params: ContextParams, sequence: Sequence, length: int
+    ) -> Callable[[Snapshot], None] | None:
+        """Return what writes a processed prompt later; None: so short a one is not written.
 
         Args:
-            model: that processed it.
+            model: that processes it.
             params: of the context.
             sequence: of that model and kind of cache.
-            held: the prompt.
+            length: of the prompt.
         """
-        if len(held.tokens) >= WRITTEN and model.split is None:
+        if length < WRITTEN or model.split is not None:
+            return None
+        return partial(self._note, model, params, sequence)
+
+    def _note(
+        self, model: Model, params: ContextParams, sequence: Sequence, held: Snapshot
+    ) -> None:
+        """Write a processed prompt later, if the folder does not have most of it."""
+        if len(held.tokens) >= WRITTEN:
             self._writing.add(model, self._write(model, params, sequence, held))
             self._scheduler.add(self._writing)
 

@@ -9,7 +9,7 @@ import os
 import mlx.core as mx
 import pytest
 from driver import DROPS_THINKING, HYBRID, KV, RECURRENT, SLIDING, opened, prompt
-from support import tiny_adapters
+from support import in_process, tiny_adapters
 from support.library import StatusError
 from support.paths import CALF
 from support.prompt_hosts import Process
@@ -17,6 +17,8 @@ from support.signatures import EINVAL, EIO
 
 from cowmlx.cache import disk
 from cowmlx.cache.prompt_files import PromptFiles
+from cowmlx.cache.sequence import Sequence
+from cowmlx.generated.defaults import CONTEXT, GENERATION
 
 LONG = prompt(400)
 MUCH = 1 << 30
@@ -81,6 +83,23 @@ def test_a_prompt_is_found_after_a_restart(lib, tiny, folder, restart, tmp_path,
         "found": 1,
         "problem": None,
     }
+
+
+@pytest.mark.parametrize(("length", "copies"), [(200, 0), (400, 1)])
+def test_a_prompt_is_copied_only_to_be_written(folder, tmp_path, monkeypatch, length, copies):
+    own, copied = Sequence.snapshot, []
+
+    def snapshot(sequence, *rest):
+        copied.append(sequence)
+        return own(sequence, *rest)
+
+    with in_process.started(prompt_cache_dir=str(tmp_path / "prompts")) as engine:
+        model = in_process.loaded(engine, folder(KV), prefix_cache_bytes=0)
+        context, call = engine.context_create(model, CONTEXT), in_process.Call()
+        monkeypatch.setattr(Sequence, "snapshot", snapshot)
+        engine.context_begin(call, context, prompt(length), GENERATION)
+        in_process.finish(engine)
+        assert (call.error, len(copied)) == (None, copies)
 
 
 def test_prompts_that_part_share_the_beginning(lib, tiny, folder, restart):
