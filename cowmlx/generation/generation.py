@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from cowmlx.generation.waiters import Waiter
     from cowmlx.models.model import Model
 
-CLEAR_INTERVAL = 256  # tokens between returns of mlx's unused buffers, as mlx-lm does
-
 
 class Generation(Handover):
     """Processes a prompt, generates tokens into ``outbox`` and hands them to the host.
@@ -349,8 +347,6 @@ class Generation(Handover):
             self._held = None
         elif step.feeds:
             self._sequence.append([token])
-        if self._count % CLEAR_INTERVAL == 0:
-            mx.clear_cache()
         if step.full and not finish:
             self.prompt.roll_for(token)  # when the host wants more
             self.phase = Phase.PROMPT

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 AHEAD = 4  # tokens that may wait for a host in a batch: it joins steps that others ask for
 PATIENCE = 32  # steps of the batch that a row sits out before it has to leave
+CLEAR_INTERVAL = 256  # steps between returns of mlx's unused buffers, as in mlx-lm
 RETRY = 0.25  # seconds until it is seen again whether a batch has room for another row
 
 
@@ -77,6 +78,7 @@ class Lane:
         self.contexts: list[Context] = []
         self.spoiled: BaseException | None = None
         self._turns = False  # whether a turn is under way
+        self._steps = 0
         self._batch: Any = None
         self._samples = RowSamples()
 
@@ -123,6 +125,9 @@ class Lane:
             context.fail(error)
             together = []
         self._end_spoiled()  # before hosts get what was read
+        self._steps += 1
+        if self._steps % CLEAR_INTERVAL == 0:
+            mx.clear_cache()
         stepped = together or [context]
         behind = set(map(id, stepped))
         self.contexts = [other for other in self.contexts if id(other) not in behind] + stepped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mlx.core as mx
 import pytest
 from driver import (
     CACHES,
@@ -157,6 +158,22 @@ def test_drafts_of_several_contexts_are_checked_together(
     if kind == KV:
         assert sum(lib.info(context)["batched"] for context in contexts) > 0
         assert lib.info(contexts[0])["alone"] is None
+
+
+def test_unused_buffers_are_returned_once_for_all_rows(lib, tiny, open_context, monkeypatch):
+    contexts = [open_context(tiny("llama")) for _ in range(8)]
+    for seed, context in enumerate(contexts):
+        lib.begin(context, prompt(9, seed), max_tokens=260)
+    own, returned = mx.clear_cache, []
+
+    def clear_cache():
+        returned.append(1)
+        own()
+
+    monkeypatch.setattr(mx, "clear_cache", clear_cache)
+    for _ in range(260):
+        assert all(lib.next(context).status == OK for context in contexts)
+    assert 1 <= len(returned) <= 3
 
 
 def test_all_tokens_of_a_draft_count_as_batched(lib, tiny, open_context):
