@@ -188,6 +188,11 @@ def reraise_shortage(error: BaseException) -> None:
         raise failure from error
 
 
+def is_of_system(error: BaseException) -> bool:
+    """Whether a failure of the system caused an exception, so that another try may succeed."""
+    return isinstance(translate(error), _SYSTEM)
+
+
 def of_import(error: ImportError, what: str) -> CowMlxError:
     """Return the error for a required package, or for software made of it."""
     failure = translate(error)

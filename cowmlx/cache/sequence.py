@@ -158,8 +158,8 @@ class Sequence:
     def _layers(self) -> list[Any]:
         """The layers, out of the batch, with all tokens."""
         if self._behind:
-            behind, self._behind = self._behind, []
-            self._pass(mx.array(behind, mx.int32), self._own, len(behind))
+            self._pass(mx.array(self._behind, mx.int32), self._own, len(self._behind))
+            self._behind = []
         if self.batch is not None and self.row is not None:
             if self.row in self.batch.rows.all:
                 self._own = self.batch.give_up(self.row)

@@ -343,29 +343,29 @@ class Lane:
         if context.sequence.row is not None:
             return True
         rows, length = self._open_batch(context).rows, len(context.sequence.tokens)
-        if not rows.has_place(length):
+        if not rows.has_place(length) or perf_counter() < self._full_until:
             return False
         count = len(rows.all) + 1
-        if count > rows.expected and not self._has_memory_for(count, length):
+        if count > rows.expected and not self._fit(count, length):
+            self._full_until = perf_counter() + RETRY
             return False
         try:
             context.sequence.join(self._batch)
-        except Unsupported as error:
-            context.alone = str(error)
-        except Exception as error:  # of a cache that does not expect batches
-            failures.reraise_shortage(error)
-            context.alone = f"its cache does not take batches: {type(error).__name__}"
-        return context.alone is None
-
-    def _has_memory_for(self, count: int, length: int) -> bool:
-        """Whether another row has room; where it has none, that is not asked again for a while."""
-        now = perf_counter()
-        if now < self._full_until:
+        except Exception as error:
+            self._note_refused(context, length, error)
             return False
-        if self._fit(count, length):
-            return True
-        self._full_until = now + RETRY
-        return False
+        return True
+
+    def _note_refused(self, context: Context, length: int, error: Exception) -> None:
+        """Note why a context of ``length`` tokens has no row: the others go on without it."""
+        if len(context.sequence.tokens) != length:  # it was emptied
+            context.fail(error)
+        elif isinstance(error, Unsupported):
+            context.alone = str(error)
+        elif failures.is_of_system(error):
+            self._full_until = perf_counter() + RETRY
+        else:  # of a cache that does not expect batches
+            context.alone = f"its cache does not take batches: {type(error).__name__}"
 
     def _fit(self, count: int, length: int) -> bool:
         """Whether the batch can be copied with so many rows: all have the longest's columns.

@@ -22,6 +22,7 @@ from driver import (
     settle,
 )
 from support import in_process, tiny_adapters
+from support.device_texts import SHORTAGES
 from support.in_process import Call, Unspeakable
 from support.signatures import DONE, ETIMEDOUT, FINISH_CONTEXT, GRAMMAR_REGEX, OK, OVERFLOW_ROLL
 from support.threads import at_once
@@ -29,6 +30,7 @@ from support.wake import readable, wake_fd
 
 from cowmlx.generated.defaults import CONTEXT
 from cowmlx.generated.defaults import GENERATION as DEFAULTS
+from cowmlx.scheduling import lane
 
 # ------------------------------------------------------- Faults inside an engine without a host
 
@@ -265,6 +267,40 @@ def test_a_cache_that_fails_to_join_goes_alone(engine, model, monkeypatch):
     infos = [engine.context_info(context) for context in contexts]
     assert "RuntimeError" in infos[VICTIM]["alone"]
     assert [info["batched"] > 12 for info in infos] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError(SHORTAGES[2])])
+def test_one_that_finds_no_memory_to_join_joins_later(engine, model, monkeypatch, error):
+    expected = alone(engine, model)
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
+    sequence = engine.contexts.get(contexts[VICTIM]).sequence
+    monkeypatch.setattr(lane, "RETRY", 0)
+    monkeypatch.setattr(sequence, "join", failing_after(1, sequence.join, error))
+    for number, context in enumerate(contexts):
+        begin(engine, context, number)
+    assert read(engine, contexts) == (expected, [None] * len(SETTINGS))
+    infos = [engine.context_info(context) for context in contexts]
+    assert [info["alone"] for info in infos] == [None] * len(SETTINGS)
+    assert all(info["batched"] > 12 for info in infos)
+
+
+def test_one_that_loses_its_tokens_as_it_joins_ends_alone(engine, model, monkeypatch):
+    """Its layers lacked some, and these could not be processed."""
+    expected = alone(engine, model)
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
+    sequence = engine.contexts.get(contexts[VICTIM]).sequence
+
+    def lose(batch):
+        sequence.reset()
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(sequence, "join", lose)
+    for number, context in enumerate(contexts):
+        begin(engine, context, number)
+    tokens, errors = read(engine, contexts)
+    assert [error is not None for error in errors] == [False, False, True, False]
+    assert [tokens[number] for number in (0, 1, 3)] == [expected[number] for number in (0, 1, 3)]
+    assert engine.context_tokens(contexts[VICTIM]) == []
 
 
 def test_an_abandoned_row_leaves(engine, model):
