@@ -55,7 +55,7 @@ class RowSamples:
                 later.append(context)
             else:
                 wanted.append((context, each, row))
-        _sample(self._before, wanted, logits)
+        _sample(self._before, wanted, [logits])
         if later:
             try:
                 mx.async_eval(logits)
@@ -75,19 +75,21 @@ class RowSamples:
                 each = generation.match(step)
             except BaseException as error:
                 context.fail(error)
+                if failures.spoils(error):  # the tokens of the rest were never computed
+                    return
                 continue
             if each is not None:
                 wanted.append((context, each, len(logits)))
                 logits.append(step.following.array())
-        if wanted:
-            _sample(self._after, wanted, mx.concatenate(logits))
+        _sample(self._after, wanted, logits)
 
 
-def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], logits: mx.array) -> None:
-    """Sample for contexts, together unless that fails."""
+def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], parts: list[mx.array]) -> None:
+    """Sample for contexts, together unless that fails, from parts of logits (B, V)."""
     if not wanted:
         return
     try:
+        logits = parts[0] if len(parts) == 1 else mx.concatenate(parts)
         samples = batch_sampler.sample(
             [input_ for _, input_, _ in wanted], logits, [row for _, _, row in wanted]
         )
@@ -98,7 +100,7 @@ def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], logits: mx.array)
                 context.fail(error)
             return
         for one in wanted:  # so that only those that cause it fail
-            _sample(BatchSampler(), [one], logits)
+            _sample(BatchSampler(), [one], parts)
         return
     for (context, _, _), sample in zip(wanted, samples, strict=True):
         assert context.generation is not None

@@ -30,7 +30,7 @@ from support.wake import readable, wake_fd
 
 from cowmlx.generated.defaults import CONTEXT
 from cowmlx.generated.defaults import GENERATION as DEFAULTS
-from cowmlx.scheduling import lane
+from cowmlx.scheduling import lane, row_samples
 
 # ------------------------------------------------------- Faults inside an engine without a host
 
@@ -267,6 +267,30 @@ def test_a_cache_that_fails_to_join_goes_alone(engine, model, monkeypatch):
     infos = [engine.context_info(context) for context in contexts]
     assert "RuntimeError" in infos[VICTIM]["alone"]
     assert [info["batched"] > 12 for info in infos] == [True, True, False, True]
+
+
+def test_logits_that_cannot_be_joined_are_sampled_one_by_one(engine, model, monkeypatch):
+    """Those behind tokens of a grammar, which are read before the next are sampled."""
+    grammar = {"grammar": "[a-f]*", "grammar_kind": GRAMMAR_REGEX}
+    contexts = [engine.context_create(model, CONTEXT) for _ in SETTINGS]
+    for number, context in enumerate(contexts):
+        begin(engine, context, number, **grammar)
+    expected, errors = read(engine, contexts)
+    assert errors == [None] * len(SETTINGS)
+    for number, context in enumerate(contexts):
+        begin(engine, context, number, **grammar)
+    joined = []
+
+    def concatenate(arrays):
+        joined.append(len(arrays))
+        if len(joined) == 2:
+            raise RuntimeError("broken")
+        return mx.concatenate(arrays)
+
+    own = SimpleNamespace(async_eval=mx.async_eval, concatenate=concatenate)
+    monkeypatch.setattr(row_samples, "mx", own)
+    assert read(engine, contexts) == (expected, errors)
+    assert len(joined) > 2
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError(SHORTAGES[2])])
