@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import inf
 from time import perf_counter
 
@@ -223,29 +224,23 @@ class Lane:
         """
         others = [each for each in self.contexts if each is not context and _goes_along(each)]
         others = [each for each in others if _drafts(each)]
-        if not others or not can_trim_all(context.sequence.make_layers()):
+        if not others or not self._drops_drafts:
             context.sequence.leave_batch()
             return []
         with mx.stream(self.stream):
             if why_not(self.model, self.kv) or why_no_prompts(self.model, self.kv):
                 return []
-            stepped = [each for each in (context, *others) if self._join_to_draft(each)]
+            stepped = [each for each in (context, *others) if self._join(each)]
             if context not in stepped:
                 return []
             DraftSteps(self, self._batch, self._samples).take(stepped)
         self._dismiss()
         return stepped
 
-    def _join_to_draft(self, context: Context) -> bool:
-        """Give a context a row in which it can drop a draft; false if it has to step alone."""
-        generation = context.generation
-        assert generation is not None
-        if not self._join(context):
-            return False
-        if self._batch.can_take_back(context.sequence.row, generation.params.draft_tokens + 1):
-            return True
-        context.sequence.leave_batch()
-        return False
+    @cached_property
+    def _drops_drafts(self) -> bool:
+        """Whether rows can drop drafts; windows, which cannot once full, take one token a step."""
+        return can_trim_all(self.kv.maker(self.model)())
 
     def _batched(self) -> int:
         """Return how many contexts have a row."""
