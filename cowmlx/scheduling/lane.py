@@ -352,7 +352,7 @@ class Lane:
         return True
 
     def _note_refused(self, context: Context, length: int, error: Exception) -> None:
-        """Note why a context of ``length`` tokens has no row: the others go on without it."""
+        """Note why a context of ``length`` tokens has no row: the others continue without it."""
         if len(context.sequence.tokens) != length:  # it was emptied
             context.fail(error)
         elif isinstance(error, Unsupported):

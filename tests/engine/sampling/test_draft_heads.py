@@ -77,7 +77,7 @@ def test_a_head_that_is_right_is_believed(lib, with_head, open_context, family, 
 
 @families
 def test_a_window_that_rolls_is_drafted_for(lib, with_head, open_context, family):
-    """Drafts go on behind the tokens that stay, not only until the window first rolls."""
+    """Drafts come behind the tokens that stay, too, not only until the window first rolls."""
     model = with_head(family, right=True)
     window = {"max_tokens": 24, "overflow": OVERFLOW_ROLL, "keep_tokens": 2}
     plain, drafts = open_context(model, **window), open_context(model, **window)
