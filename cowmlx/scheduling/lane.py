@@ -178,7 +178,7 @@ class Lane:
                 return
             pace = pace_of(self.model)
             size, position, seconds = generation.finish_chunk()
-            if size:
+            if size and not generation.awaits_host:  # whose logits may not be computed
                 context.sequence.has_left = False
             if len(self.contexts) == 1 and seconds is not None:  # nothing else computes
                 pace.observe(size, position, seconds)

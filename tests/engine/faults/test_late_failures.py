@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -22,6 +23,7 @@ from cowmlx.generated.constants import FINISH_STOP
 from cowmlx.generated.defaults import CONTEXT, GENERATION
 from cowmlx.generation.drafting import PromptLookup
 from cowmlx.generation.generation import Generation
+from cowmlx.generation.host_logits import HostLogits
 from cowmlx.generation.sampling.samples import RowLogits
 from cowmlx.scheduling import lane
 
@@ -287,6 +289,34 @@ def test_a_generation_that_ends_tells_those_that_go_on(hosts, engine, monkeypatc
     failing_once(monkeypatch, Generation, "settle")
     read(engine, made)
     assert [failures.spoils(host.error) for host in made[1:]] == [True, True]
+
+
+class Changing(Reader):
+    """A host whose function leaves logits as they are."""
+
+    logits_function = SimpleNamespace(
+        question=lambda tokens, count: SimpleNamespace(values=[0.0] * count, answer=None)
+    )
+
+    def ask_logits(self, question: Any) -> None:
+        question.answer = True
+
+
+def test_logits_for_a_host_that_were_not_computed_tell_the_batch(hosts, engine, monkeypatch):
+    """Their row has left the batch by then, with its layers alone computed."""
+    made = hosts(3)
+    for host in made[1:]:
+        engine.context_reset(host.context)
+    calls = [Changing() for _ in made[1:]]
+    fields = {**GENERATION, "max_tokens": TOKENS}
+    for host, call in zip(made[1:], calls, strict=True):
+        engine.context_begin(call, host.context, prompt(8, host.number), fields)
+    wait(engine, calls)
+    assert [call.error for call in calls] == [None, None]
+    assert [engine.contexts.get(host.context).shares_steps for host in made] == [True] * 3
+    failing_once(monkeypatch, HostLogits, "ask")
+    read(engine, made)
+    assert all(failures.spoils(host.error) for host in made)
 
 
 def test_a_row_that_ends_as_a_failure_is_reported_has_no_layers(hosts, engine, monkeypatch):
