@@ -469,6 +469,7 @@ uint32_t cow_outlets_begin(int32_t handle, uint32_t round, uint32_t cancels) {
   } else if (it && it->state == IDLE && it->wake.made && begin_round(it, OFFERING)) {
     begun = it->round;
     it->cancels = cancels;
+    cow_queue_wake(); /* the generation has a use for a step now */
   }
   pthread_mutex_unlock(&lock);
   return begun;

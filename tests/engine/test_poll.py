@@ -7,7 +7,7 @@ import threading
 from ctypes import byref, c_size_t
 
 import pytest
-from driver import KINDS, KV, delivered, prompt
+from driver import KINDS, KV, RECURRENT, XLSTM, delivered, prompt
 from support import signatures
 from support.async_calls import begin as begin_async
 from support.library import StatusError
@@ -94,6 +94,29 @@ def test_the_descriptor_tells_of_pieces(lib, tiny, open_context, oracle, kind):
     assert readable(fd), "DONE is there to be taken"
     lib.reset(context)
     assert not readable(fd)
+
+
+@pytest.mark.parametrize("taken", [0, 2])
+@pytest.mark.parametrize("kind", [RECURRENT, XLSTM, KV])
+def test_a_descriptor_made_meanwhile_tells_of_pieces(lib, tiny, open_context, oracle, kind, taken):
+    """Also where no piece was computed ahead."""
+    context = open_context(tiny(kind))
+    lib.begin(context, prompt(9), max_tokens=10)
+    given = [lib.next(context) for _ in range(taken)]
+    assert readable(wake_fd(lib, context), 60)
+    assert delivered([*given, *lib.drain(context)]) == oracle(kind).after(prompt(9), 10)
+
+
+def test_a_descriptor_made_meanwhile_tells_of_logits(lib, tiny, open_context, oracle):
+    context, asked = open_context(tiny(KV)), []
+
+    def note(tokens, count, logits, vocabulary):
+        asked.append(count)
+
+    lib.begin(context, prompt(9), max_tokens=3, logits_fn=note)
+    assert readable(wake_fd(lib, context), 60)
+    assert delivered(lib.drain(context)) == oracle(KV).after(prompt(9), 3)
+    assert asked == [9, 10, 11]
 
 
 @pytest.mark.parametrize("kind", KINDS)
