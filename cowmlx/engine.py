@@ -182,6 +182,7 @@ class Engine:
         """Do one unit of work; false when there is none."""
         if failures.seen:
             self.recover()
+        self.runtime.lanes.attend_untaken()
         worked = self.runtime.scheduler.step()
         self.runtime.device_memory.note(worked)
         if not worked:

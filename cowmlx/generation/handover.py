@@ -96,6 +96,11 @@ class Handover(ABC):
         return self.phase is Phase.ENDED and not self.outbox
 
     @property
+    def can_be_taken_back(self) -> bool:
+        """Whether it has ended, and a cancel would take back pieces that wait for their host."""
+        return self.ended and bool(self.outbox) and self.finish != constants.FINISH_CANCELED
+
+    @property
     def hungry(self) -> bool:
         """Whether a call waits for a step."""
         return self.waiter is not None and not self.awaits_host and self.waiter.hungry(self)

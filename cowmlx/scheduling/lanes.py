@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 import mlx.core as mx
 
 from cowmlx.scheduling.lane import Lane
@@ -37,6 +39,8 @@ class Lanes:
         self.has_room: Callable[[int], bool] = lambda size: True
         self._lanes: dict[Key, Lane] = {}
         self._of: dict[Context, Lane] = {}
+        # Contexts that have left their lane while pieces wait for their hosts; others may be in it.
+        self._untaken: WeakSet[Context] = WeakSet()
 
     @property
     def idle_stream(self) -> mx.Stream:
@@ -89,6 +93,8 @@ class Lanes:
         # All that may find no memory comes first. Not by its key: the weights may have another
         # version by now.
         others = {key: own for key, own in self._lanes.items() if own is not lane}
+        if _has_untaken(context):
+            self._untaken.add(context)
         del self._of[context]
         lane.contexts.remove(context)
         self._streams.give_back(stream, settled)
@@ -98,12 +104,27 @@ class Lanes:
             # With the layers that were in the batch.
             self._streams.give_back(lane.stream)
 
+    def attend_untaken(self) -> None:
+        """Let cancels take back pieces of contexts that have left their lane."""
+        if not self._untaken:
+            return
+        for context in tuple(self._untaken):
+            if not _has_untaken(context):
+                self._untaken.discard(context)
+            elif context.cancel_epoch() != context.generation.cancel_epoch:  # type: ignore[union-attr]
+                context.attend()
+
     def note_spoiled(self, context: Context) -> None:
         """Note that a step of a context's batch was not computed; its generation has the error."""
         lane = self._of.get(context)
         generation = context.generation
         if lane is not None and generation is not None and generation.error is not None:
             lane.spoil(generation.error)
+
+
+def _has_untaken(context: Context) -> bool:
+    """Whether the generation of a context has ended, with pieces that a cancel takes back."""
+    return context.generation is not None and context.generation.can_be_taken_back
 
 
 def _kind(model: Model) -> type[Lane]:

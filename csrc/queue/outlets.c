@@ -274,7 +274,7 @@ static void hand_over(outlet* it, cow_take_fn take, void* into, bool keep) {
 }
 
 /* After a cancel the host gets no further pieces: the dispatch thread takes them back, and offers
- * the end. */
+ * the end. Events of a chat that has ended stay, and pieces that the cache could not drop. */
 static cow_found find_first(const outlet* it) {
   if (it->state == CLOSED) return COW_FOUND_CLOSED;
   if (it->state == IDLE) return COW_FOUND_NONE;
@@ -283,8 +283,8 @@ static cow_found find_first(const outlet* it) {
     return COW_FOUND_ITEM;
   }
   if (!has_ended(it)) return COW_FOUND_NOT_YET;
-  /* It had ended before, and the dispatch thread does not look at it unless it is asked. */
-  return it->first->offer.counts ? COW_FOUND_NONE : COW_FOUND_ITEM;
+  bool stays = !it->first->offer.counts || it->last->offer.finish == COW_MLX_FINISH_CANCELED;
+  return stays ? COW_FOUND_ITEM : COW_FOUND_NOT_YET;
 }
 
 /* False once the time is over. */

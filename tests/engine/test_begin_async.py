@@ -304,6 +304,10 @@ def test_after_a_cancel_nothing_comes_that_lay_ready(lib, tiny, open_context, ki
     with held(lib):
         lib.cancel(context)
         assert poll(lib, context, 0) == ETIMEDOUT
+    assert poll(lib, context) == OK
+    with held(lib):
+        lib.cancel(context)
+        assert poll(lib, context, 0) == OK, "another one has nothing to take back"
     pieces = lib.drain(context)
     assert pieces[-1].finish == FINISH_CANCELED
     assert len(pieces) == 1 or kind not in (KV,)
@@ -321,6 +325,32 @@ def test_a_cancel_when_all_was_computed(lib, tiny, open_context):
     piece = lib.next(context)
     assert (piece.status, piece.finish) == (DONE, FINISH_CANCELED)
     assert lib.tokens(context) == START
+
+
+@kinds
+@pytest.mark.parametrize("watched", ["before", "behind"])
+def test_a_cancel_when_its_context_rests(lib, tiny, open_context, kind, watched):
+    """All was computed, and no other context works: neither poll nor next waits for a step."""
+    context = open_context(tiny(kind))
+    for _ in range(2):
+        if watched == "before":
+            begin(lib, context, START, max_tokens=1)
+        else:
+            lib.begin(context, START, max_tokens=1)
+        assert poll(lib, context) == OK
+        assert lib.info(context)["bytes"]
+        fd = wake_fd(lib, context)
+        with held(lib):
+            lib.cancel(context)
+            assert poll(lib, context, 0) == ETIMEDOUT
+        assert readable(fd, 60)
+        assert poll(lib, context) == OK
+        with held(lib):
+            assert poll(lib, context, 0) == OK
+            pieces = lib.drain(context)
+        assert pieces[-1].finish == FINISH_CANCELED
+        assert len(pieces) == 1 or kind != KV
+        assert lib.tokens(context) == START
 
 
 def test_the_timeout_of_the_generation(lib, tiny, open_context):
