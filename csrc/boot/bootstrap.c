@@ -62,7 +62,7 @@ static cow_mlx_status attach(void) {
 enum { MAX_REQUESTS_PER_STEP = 8 };
 
 /* Run queued requests; take one step of the calls that run; sleep if there is neither, or until a
- * step is due. */
+ * step is due. Where requests leave no time to sleep, a step is taken after some of them. */
 static void serve(void) {
   int64_t due = -1; /* microseconds until there is a step to take; -1: there is none */
   int taken = 0;    /* requests since the last step */
@@ -77,6 +77,7 @@ static void serve(void) {
       taken = 0;
     } else if (taken == MAX_REQUESTS_PER_STEP) {
       taken = 0;
+      if (cow_queue_was_woken() || due > 0) due = 0;
     } else {
       PyThreadState* state = py->PyEval_SaveThread();
       bool work = cow_queue_sleep(due);

@@ -151,6 +151,8 @@ void cow_queue_wake(void) {
   rouse();
 }
 
+bool cow_queue_was_woken(void) { return atomic_exchange(&queue.work_pending, false); }
+
 void cow_queue_wake_to_release(void) {
   atomic_store(&queue.release_pending, true);
   rouse();
@@ -228,7 +230,7 @@ static bool doze(int64_t microseconds) {
  * to release do not end the spin: the next request may come before its end. */
 bool cow_queue_sleep(int64_t microseconds) {
   static cow_spins spins;
-  if (cow_spin_until(has_work, NULL, &spins)) return atomic_exchange(&queue.work_pending, false);
+  if (cow_spin_until(has_work, NULL, &spins)) return cow_queue_was_woken();
   for (;;) {
     atomic_store(&queue.asleep, true);
     bool work = has_work(NULL) || atomic_load(&queue.release_pending);
@@ -236,7 +238,7 @@ bool cow_queue_sleep(int64_t microseconds) {
     if (woken) continue;
     if (!atomic_exchange(&queue.asleep, false)) cow_semaphore_wait(&queue.posted);
     bool releases = atomic_exchange(&queue.release_pending, false);
-    return atomic_exchange(&queue.work_pending, false) || releases || !work;
+    return cow_queue_was_woken() || releases || !work;
   }
 }
 

@@ -7,13 +7,17 @@ import threading
 from ctypes import byref, c_size_t
 
 import pytest
-from driver import KINDS, KV, RECURRENT, XLSTM, delivered, prompt
+from driver import ENDLESS, KINDS, KV, RECURRENT, XLSTM, delivered, next_ok, prompt
 from support import signatures
 from support.async_calls import begin as begin_async
+from support.async_calls import held, load
 from support.library import StatusError
 from support.outputs import poisoned_struct
-from support.signatures import DONE, EHANDLE, ESTATE, ETIMEDOUT, OK
+from support.signatures import DONE, EHANDLE, EINVAL, ESTATE, ETIMEDOUT, OK
 from support.wake import readable, wake_fd
+
+from cowmlx.errors import InvalidArgument
+from cowmlx.models import quantizing
 
 FOREVER = 2**32 - 1
 
@@ -177,6 +181,32 @@ def test_the_time_of_background_work_passes_while_others_generate(lib, tiny, ope
         over.set()
         for thread in threads:
             thread.join()
+
+
+def test_calls_without_pause_do_not_stop_a_generation(lib, tiny, folder, open_context, monkeypatch):
+    """Each of these sends the next one, so that the dispatch thread finds no time to sleep."""
+    context, models, over = open_context(tiny(KV)), [], threading.Event()
+
+    def send_and_fail(_):
+        if not over.is_set():
+            models.append(load(lib, folder(KV)))
+            lib.free_model(models.pop(0)) if len(models) > 2 else None
+        raise InvalidArgument("refused on purpose", argument="quantize_bits")
+
+    monkeypatch.setattr(quantizing, "chosen", send_and_fail)
+    begin_async(lib, context, prompt(9), max_tokens=ENDLESS)
+    with held(lib):
+        models.append(load(lib, folder(KV)))
+    try:
+        for _ in range(10):
+            assert lib.c.cow_mlx_context_poll(context, 20_000) == OK
+            next_ok(lib, context, 1)
+    finally:
+        over.set()
+        lib.info()  # the last call that sends another one has ended
+        for model in models:
+            assert lib.c.cow_mlx_model_poll(model, FOREVER) == EINVAL
+            lib.free_model(model)
 
 
 def test_no_more_descriptors(lib, tiny, open_context):
