@@ -294,6 +294,13 @@ static bool wait_for_change(outlet* it, uint32_t milliseconds, const struct time
   return pthread_cond_timedwait(&it->changed, &lock, deadline) != ETIMEDOUT;
 }
 
+static bool is_over(uint32_t milliseconds, const struct timespec* deadline) {
+  if (milliseconds == UINT32_MAX) return false;
+  struct timespec now = cow_time_after(0);
+  if (now.tv_sec != deadline->tv_sec) return now.tv_sec > deadline->tv_sec;
+  return now.tv_nsec >= deadline->tv_nsec;
+}
+
 cow_found cow_outlets_look(cow_kind kind, int32_t handle, cow_take_fn take, void* into, bool keep) {
   cow_found found = COW_FOUND_NONE;
   if (cow_handle_kind(handle) != kind) return found;
@@ -307,15 +314,17 @@ cow_found cow_outlets_look(cow_kind kind, int32_t handle, cow_take_fn take, void
 cow_found cow_outlets_take(cow_kind kind, int32_t handle, uint32_t milliseconds, cow_take_fn take,
                            void* into, bool keep) {
   struct timespec deadline = cow_time_after((int64_t)milliseconds * 1000);
-  bool in_time = true;
+  bool in_time = true, calls_back = true; /* once more when the time is over */
   cow_found found = COW_FOUND_NONE;
   if (cow_handle_kind(handle) != kind) return found;
   outlet* it = lock_and_find(handle);
   if (it) it->users++;
   while (it) {
     found = find_first(it);
-    if (has_progress(it)) {
+    if (has_progress(it) && calls_back) {
       deliver_progress(it);
+      in_time = in_time && !is_over(milliseconds, &deadline);
+      calls_back = in_time;
     } else if (found == COW_FOUND_ITEM) {
       hand_over(it, take, into, keep);
       break;

@@ -1,0 +1,101 @@
+/* One outlet and what its host sees; here one thread is the host and the dispatch thread. One
+ * scenario per run, named by argv[1]. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/handles.h"
+#include "queue/outlets.h"
+#include "queue/queue.h"
+#include "queue/semaphores.h"
+
+#define EXPECT(condition)                                                     \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                \
+    }                                                                         \
+  } while (0)
+
+enum { MOST = 100 };
+
+/* A call that has returned at once, and what its host was told. */
+static cow_failure failure;
+static cow_request call = {
+    .operation = "call", .message = failure.message, .details = failure.details};
+static int told;
+static struct timespec over; /* a callback runs until then */
+
+static bool is_past(const struct timespec* at) {
+  struct timespec now = cow_time_after(0);
+  return now.tv_sec > at->tv_sec || (now.tv_sec == at->tv_sec && now.tv_nsec > at->tv_nsec);
+}
+
+static void post(size_t processed) {
+  cow_event event = {.kind = COW_EVENT_PROMPT, .processed = processed, .total = MOST};
+  cow_outlets_post(&call, &event);
+}
+
+/* There is always more to tell. */
+static bool on_prompt(size_t processed, size_t total, void* unused) {
+  (void)unused;
+  EXPECT(processed == (size_t)told && total == MOST);
+  if (++told < MOST) post((size_t)told);
+  while (!is_past(&over)) continue;
+  return true;
+}
+
+static void begin(void) {
+  call.callbacks.prompt = on_prompt;
+  if (!call.context) call.context = cow_handle_open(COW_KIND_CONTEXT);
+  EXPECT(cow_outlets_open_round(COW_KIND_CONTEXT, call.context, &call.callbacks, 0, &call.round) ==
+         COW_MLX_OK);
+}
+
+static bool take_offer(const cow_offer* offer, void* into) {
+  *(cow_offer*)into = *offer;
+  return true;
+}
+
+static cow_found take(uint32_t milliseconds, cow_offer* offer) {
+  return cow_outlets_take(COW_KIND_CONTEXT, call.context, milliseconds, take_offer, offer, true);
+}
+
+static void offer_piece(uint32_t round) {
+  cow_offer piece = {.counts = true, .text = "text", .length = 4, .name = ""};
+  EXPECT(cow_outlets_offer(call.context, round, &piece));
+}
+
+/* Once the time is over, a look ends behind one callback. */
+static void progress(void) {
+  cow_offer offer;
+  begin();
+  post(0);
+  for (int looks = 1; looks <= 3; looks++) {
+    EXPECT(take(0, &offer) == COW_FOUND_NOT_YET);
+    EXPECT(told == looks);
+  }
+  over = cow_time_after(2000);
+  int before = told;
+  EXPECT(take(1, &offer) == COW_FOUND_NOT_YET);
+  EXPECT(told - before <= 2);
+  offer_piece(call.round);
+  EXPECT(take(0, &offer) == COW_FOUND_ITEM && offer.length == 4);
+}
+
+int main(int argc, char** argv) {
+  static const struct {
+    const char* name;
+    void (*run)(void);
+  } scenarios[] = {{"progress", progress}};
+  for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
+    if (argc == 2 && strcmp(argv[1], scenarios[i].name) == 0) {
+      scenarios[i].run();
+      cow_outlets_close(call.context);
+      return 0;
+    }
+  }
+  fprintf(stderr, "usage: %s SCENARIO\n", argv[0]);
+  return 2;
+}
