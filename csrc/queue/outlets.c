@@ -486,8 +486,11 @@ uint32_t cow_outlets_begin(int32_t handle, uint32_t round, uint32_t cancels) {
 
 void cow_outlets_clear(int32_t handle) {
   outlet* it = lock_and_find(handle);
+  if (it) it->taken = 0;
   if (it && !runs(it)) {
     drop_items(it);
+    drop_progress(it);
+    it->callbacks = (cow_callbacks){0};
     it->state = IDLE;
     it->round++;
     show(it);

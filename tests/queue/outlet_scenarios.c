@@ -1,5 +1,6 @@
 /* One outlet and what its host sees; here one thread is the host and the dispatch thread. One
  * scenario per run, named by argv[1]. */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,11 @@ static void offer_piece(uint32_t round) {
   EXPECT(cow_outlets_offer(call.context, round, &piece));
 }
 
+static bool is_readable(int fd) {
+  struct pollfd looked = {.fd = fd, .events = POLLIN};
+  return poll(&looked, 1, 0) == 1;
+}
+
 /* Once the time is over, a look ends behind one callback. */
 static void progress(void) {
   cow_offer offer;
@@ -84,11 +90,46 @@ static void progress(void) {
   EXPECT(take(0, &offer) == COW_FOUND_ITEM && offer.length == 4);
 }
 
+/* Nothing of a generation is left when its context has none, or another one. */
+static void clear(void) {
+  cow_offer offer;
+  begin();
+  int fd = cow_outlets_fd(COW_KIND_CONTEXT, call.context);
+  EXPECT(fd >= 0 && !is_readable(fd));
+  offer_piece(call.round);
+  offer_piece(call.round);
+  EXPECT(take(0, &offer) == COW_FOUND_ITEM);
+  post(0);
+  cow_outlets_end(&call, COW_MLX_OK);
+  EXPECT(is_readable(fd));
+  cow_outlets_clear(call.context);
+  EXPECT(!is_readable(fd));
+  EXPECT(take(0, &offer) == COW_FOUND_NONE);
+  EXPECT(told == 0);
+  uint32_t round = cow_outlets_begin(call.context, 0, 0);
+  EXPECT(round != 0);
+  offer_piece(round);
+  EXPECT(cow_outlets_taken(call.context, false) == 0);
+}
+
+/* A call may have begun the next generation before the dispatch thread forgets this one. */
+static void clear_late(void) {
+  cow_offer offer;
+  begin();
+  offer_piece(call.round);
+  EXPECT(take(0, &offer) == COW_FOUND_ITEM);
+  cow_outlets_end(&call, COW_MLX_OK);
+  begin();
+  cow_outlets_clear(call.context);
+  EXPECT(cow_outlets_begin(call.context, call.round, 0) == call.round);
+  EXPECT(cow_outlets_taken(call.context, false) == 0);
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } scenarios[] = {{"progress", progress}};
+  } scenarios[] = {{"progress", progress}, {"clear", clear}, {"clear_late", clear_late}};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
     if (argc == 2 && strcmp(argv[1], scenarios[i].name) == 0) {
       scenarios[i].run();

@@ -27,7 +27,7 @@ def program(request, tmp_path_factory) -> list[str]:
     return build(SOURCES, tmp_path_factory.mktemp("outlets") / "scenarios", request.param)
 
 
-@pytest.mark.parametrize("scenario", ["progress"])
+@pytest.mark.parametrize("scenario", ["progress", "clear", "clear_late"])
 def test_scenario_is_clean(program, scenario):
     done = run([*program, scenario])
     assert (done.returncode, done.stderr) == (0, "")
