@@ -6,9 +6,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/handles.h"
 #include "queue/logits.h"
 #include "queue/queue.h"
@@ -34,10 +36,11 @@ typedef struct outlet {
     REFUSED,  /* likewise, and a callback of the call returned false */
     CLOSED    /* out of the table; the last user frees it */
   } state;
-  uint32_t cancels; /* of the handle, as the dispatch thread has seen them */
-  unsigned users;   /* calls that look at it, and the table */
-  size_t taken;     /* pieces, since the dispatch thread last asked */
-  size_t count;     /* items */
+  uint32_t cancels;  /* of the handle, as the dispatch thread has seen them */
+  unsigned users;    /* calls that look at it, and the table */
+  bool lacks_memory; /* for an event, so the call was refused */
+  size_t taken;      /* pieces, since the dispatch thread last asked */
+  size_t count;      /* items */
   item* first;
   item* last;
   item* kept;  /* whose texts the host reads, if its thread has no place for it */
@@ -148,6 +151,7 @@ static bool begin_round(outlet* it, int state) {
   if (!it->spare) return false;
   if (++it->round == 0) it->round = 1;
   it->state = state;
+  it->lacks_memory = false;
   drop_items(it);
   drop_progress(it);
   it->callbacks = (cow_callbacks){0};
@@ -420,7 +424,11 @@ void cow_outlets_post(const cow_request* request, const cow_event* event) {
   char* text = event->text; /* freed unless the outlet takes it over */
   outlet* it = lock_and_find_round(request);
   if (it && event->kind == COW_EVENT_CHAT) {
-    if (!append_event(it, event)) refuse(it);
+    if (!append_event(it, event)) {
+      it->lacks_memory = true;
+      refuse(it);
+      cow_queue_wake(); /* so that the call ends */
+    }
     if (event->chat_kind == COW_MLX_EVENT_END) end_call(it); /* the host may begin another */
   } else if (it) {
     drop_progress(it);
@@ -447,14 +455,24 @@ bool cow_outlets_refused(const cow_request* request) {
   return refused;
 }
 
+/* The dispatch thread knows only that the call was refused. */
+static cow_mlx_status tell_of_memory(cow_request* request) {
+  snprintf(request->message, COW_MESSAGE_SIZE, "%s: there is too little memory for an event",
+           request->operation);
+  cow_details_write(request->details, COW_DETAILS_SIZE, request->operation, COW_REASON_no_memory,
+                    NULL);
+  return COW_MLX_ENOMEM;
+}
+
 void cow_outlets_end(cow_request* request, cow_mlx_status status) {
+  outlet* it = lock_and_find_round(request);
+  if (it && it->lacks_memory && status == COW_MLX_ECANCELED) status = tell_of_memory(request);
   cow_offer end = {.status = status, .is_end = true};
   if (status < 0) {
     end.text = request->message;
     end.length = strlen(request->message);
     end.name = request->details;
   }
-  outlet* it = lock_and_find_round(request);
   if (it) {
     end_call(it);
     free(it->log);

@@ -1,6 +1,7 @@
 /* One outlet and what its host sees; here one thread is the host and the dispatch thread. One
  * scenario per run, named by argv[1]. */
 #include <poll.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,11 +126,38 @@ static void clear_late(void) {
   EXPECT(cow_outlets_taken(call.context, false) == 0);
 }
 
+/* An event that finds no memory ends its call, which says so. */
+static void memory(void) {
+  cow_offer offer;
+  begin();
+  EXPECT(!cow_queue_was_woken());
+  cow_event event = {.kind = COW_EVENT_CHAT,
+                     .chat_kind = COW_MLX_EVENT_TEXT,
+                     .text = strdup("text"),
+                     .length = SIZE_MAX / 4};
+  cow_outlets_post(&call, &event);
+  EXPECT(cow_outlets_refused(&call) && cow_queue_was_woken());
+  cow_outlets_end(&call, COW_MLX_ECANCELED); /* as the engine ends what was refused */
+  EXPECT(take(0, &offer) == COW_FOUND_ITEM && offer.status == COW_MLX_ENOMEM);
+  EXPECT(strcmp(offer.text, "call: there is too little memory for an event") == 0);
+  EXPECT(strstr(offer.name, "\"no_memory\""));
+  begin();
+  cow_outlets_end(&call, COW_MLX_ECANCELED);
+  EXPECT(take(0, &offer) == COW_FOUND_ITEM && offer.status == COW_MLX_ECANCELED);
+}
+
+/* Its sanitizers let an allocation fail. */
+const char* __asan_default_options(void);
+const char* __asan_default_options(void) { return "allocator_may_return_null=1"; }
+const char* __tsan_default_options(void);
+const char* __tsan_default_options(void) { return "allocator_may_return_null=1"; }
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*run)(void);
-  } scenarios[] = {{"progress", progress}, {"clear", clear}, {"clear_late", clear_late}};
+  } scenarios[] = {
+      {"progress", progress}, {"clear", clear}, {"clear_late", clear_late}, {"memory", memory}};
   for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++) {
     if (argc == 2 && strcmp(argv[1], scenarios[i].name) == 0) {
       scenarios[i].run();

