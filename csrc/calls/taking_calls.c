@@ -222,12 +222,20 @@ cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
   return COW_MLX_OK;
 }
 
-/* The engine knows no model that could not be loaded. */
+/* Close a model that could not be loaded; false if it is none. */
+static bool close_failed(cow_mlx_model model) {
+  bool is_model = cow_handle_kind(model) == COW_KIND_MODEL;
+  return is_model && cow_outlets_has_failed(model) && cow_outlets_close(model);
+}
+
+/* The engine knows no model that could not be loaded; loading may fail while this call waits. */
 cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
   BEGIN_CALL;
-  bool is_model = cow_handle_kind(model) == COW_KIND_MODEL;
-  if (is_model && cow_outlets_has_failed(model) && cow_outlets_close(model)) return COW_MLX_OK;
+  if (close_failed(model)) return COW_MLX_OK;
   cow_model_free_args args = {.model = model};
   cow_request r = {.op = COW_OP_MODEL_FREE, .args = &args};
-  return CALL(r);
+  cow_mlx_status status = CALL(r);
+  if (status != COW_MLX_EHANDLE || !close_failed(model)) return status;
+  cow_error_clear();
+  return COW_MLX_OK;
 }

@@ -173,6 +173,22 @@ def test_a_free_cancels(lib, folder):
     assert lib.info()["handles"] == before["handles"]
 
 
+def test_a_free_while_the_load_fails(lib, folder):
+    handles, statuses = lib.info()["handles"], []
+
+    def free(model):
+        statuses.append(lib.c.cow_mlx_model_free(model))
+
+    for _ in range(20):
+        with held(lib):
+            model = load(lib, folder(KV), activations=7)
+            frees = threading.Thread(target=free, args=(model,))
+            frees.start()
+        frees.join()
+    assert set(statuses) == {OK}
+    assert lib.info()["handles"] == handles
+
+
 def test_several_at_once_while_a_context_generates(lib, tiny, folder, open_context, oracle):
     context = open_context(tiny(KV))
     begin(lib, context, prompt(9), max_tokens=40)
