@@ -3,15 +3,22 @@
 
 #include <string.h>
 
+#include "base/hold.h"
 #include "boot/bootstrap.h"
 #include "boot/runtime.h"
 
 /* ------------------------------------------------------------------ Copies */
 
-/* Let go of the interpreter for a long copy; cow_bootstrap_restore_interpreter() takes the result.
- */
-static void* before_copy(size_t bytes) {
+/* Let go of the interpreter for a long copy; end_copy() takes it back, during which a thread that
+ * pthread_cancel() ends would end. */
+static void* begin_copy(size_t bytes, int* held) {
+  *held = cow_hold_thread();
   return bytes >= COW_LONG_COPY ? cow_bootstrap_release_interpreter() : NULL;
+}
+
+static void end_copy(void* interpreter, int held) {
+  cow_bootstrap_restore_interpreter(interpreter);
+  cow_release_thread(held);
 }
 
 /* Memory of cow_memory_new(), for which the engine frees its cached buffers if need be. */
@@ -25,16 +32,18 @@ static void* new_memory(const char* operation, size_t bytes) {
 void* cow_arrays_gathered(const char* operation, const cow_tensor* from) {
   void* data = new_memory(operation, from->type.bytes);
   if (!data) return NULL;
-  void* interpreter = before_copy(from->type.bytes);
+  int held;
+  void* interpreter = begin_copy(from->type.bytes, &held);
   cow_tensor_gather(from, data);
-  cow_bootstrap_restore_interpreter(interpreter);
+  end_copy(interpreter, held);
   return data;
 }
 
 void cow_arrays_scatter(const cow_array_state* from, const cow_tensor* to) {
-  void* interpreter = before_copy(to->type.bytes);
+  int held;
+  void* interpreter = begin_copy(to->type.bytes, &held);
   cow_tensor_scatter(from->data, to);
-  cow_bootstrap_restore_interpreter(interpreter);
+  end_copy(interpreter, held);
 }
 
 cow_mlx_status cow_arrays_no_memory(const char* operation, size_t bytes) {

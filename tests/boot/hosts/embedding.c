@@ -1,14 +1,17 @@
 /* Embeds a Python (the libpython argv[2], with the packages in argv[3]) that the runtime joins. A
  * callback of a call that returns at once waits for a thread that needs the interpreter, which this
- * one holds. Then Python ends while a call runs on a context: the call ends, too. */
+ * one holds. Threads that copy an array are cancelled. Then Python ends while a call runs on a
+ * context: the call ends, too. */
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #include "host.h"
 
-enum { PATIENCE = 250 };
+enum { PATIENCE = 250, TURNS = 10000, PyGILState_UNLOCKED = 1 };
 
 /* Pipes, whose bytes ask for the interpreter and say that it was there. */
 static int asked[2], answered[2];
@@ -85,6 +88,57 @@ static void poll_with_the_interpreter(const session* s) {
   pthread_join(thread, NULL);
 }
 
+/* Copies of an array, which let go of the interpreter, and each of which ends. */
+static atomic_int begun, ended;
+
+static void let_go(void* unused) {
+  (void)unused;
+  PyGILState_Release(PyGILState_UNLOCKED);
+}
+
+static void* copy_forever(void* unused) {
+  static char bytes[1 << 20];
+  const int64_t count = sizeof bytes;
+  cow_mlx_tensor tensor = {.struct_size = sizeof tensor,
+                           .data = bytes,
+                           .bytes = sizeof bytes,
+                           .dtype = COW_MLX_UINT8,
+                           .rank = 1,
+                           .shape = &count};
+  EXPECT(PyGILState_Ensure() == PyGILState_UNLOCKED);
+  pthread_cleanup_push(let_go, NULL);
+  for (;;) {
+    cow_mlx_array array;
+    atomic_fetch_add(&begun, 1);
+    EXPECT_OK(cow_mlx_array_create(&tensor, &array));
+    EXPECT_OK(cow_mlx_array_read(array, &tensor));
+    EXPECT_OK(cow_mlx_array_free(array));
+    atomic_fetch_add(&ended, 1);
+    pthread_testcancel();
+  }
+  pthread_cleanup_pop(0);
+  return unused;
+}
+
+/* The thread waits for the interpreter when it is cancelled. */
+static void cancel_a_copy(void) {
+  atomic_store(&begun, 0);
+  atomic_store(&ended, 0);
+  pthread_t thread;
+  void* result;
+  EXPECT(pthread_create(&thread, NULL, copy_forever, NULL) == 0);
+  void* state = PyEval_SaveThread();
+  while (atomic_load(&begun) < 2) sched_yield();
+  PyEval_RestoreThread(state);
+  EXPECT(pthread_cancel(thread) == 0);
+  for (int turn = 0; turn < TURNS; turn++) sched_yield();
+  state = PyEval_SaveThread();
+  EXPECT(pthread_join(thread, &result) == 0);
+  PyEval_RestoreThread(state);
+  EXPECT(result == PTHREAD_CANCELED);
+  EXPECT(atomic_load(&begun) == atomic_load(&ended));
+}
+
 static void* generate_until_it_fails(void* data) {
   static cow_mlx_status status;
   const session* s = data;
@@ -101,6 +155,7 @@ int main(int argc, char** argv) {
   session s = open_session(argv[1]);
   poll_with_the_interpreter(&s);
   EXPECT_OK(cow_mlx_context_reset(s.context));
+  for (int round = 0; round < 20; round++) cancel_a_copy();
 
   pthread_t thread;
   void* result;
