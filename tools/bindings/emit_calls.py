@@ -43,7 +43,7 @@ def call_arguments(calls: list[Call], shared: str, generated: str) -> str:
             "",
             '#include "arguments.h"',
             "",
-            "/* Of this file, arguments.h and bridge.h; compared at start. */",
+            "/* Of this file and the headers that both sides include; compared at start. */",
             f"#define COW_BRIDGE_ABI {int(digest, 16) >> 1}",
             "",
             text,

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.bindings import calls, emit_calls, emit_cython, emit_python  # noqa: E402
 from tools.bindings.call_table import Is  # noqa: E402
-from tools.bindings.header import Header, Struct, read_headers  # noqa: E402
+from tools.bindings.header import Header, Struct, read_headers, text_of  # noqa: E402
 
 PUBLIC = ROOT / "include/cow_mlx.h"
 COMPAT = ROOT / "include/cow_mlx_compat.h"
@@ -71,7 +71,7 @@ def for_build(exported: Exported) -> dict[Path, str]:
     known = calls.read(public)
     made = [call for call in known if Is.ALL_BY_HAND not in call.properties]
     params = calls.params_structs(public)
-    shared = ARGUMENTS.read_text() + BRIDGE.read_text()
+    shared = "".join(text_of(path) for path in (PUBLIC, ARGUMENTS, BRIDGE, HELPER))
     call_arguments = emit_calls.call_arguments(made, shared, FROM_PUBLIC)
     internal = {C / "call_arguments.h": call_arguments}
     read = read_headers([PUBLIC, ARGUMENTS, *internal, HELPER, BRIDGE], internal)
