@@ -241,7 +241,7 @@ cow_mlx_status cow_mlx_training_step(cow_mlx_training training, const cow_mlx_va
   BEGIN_CALL;
   REQUIRE_VALUES(inputs, count);
   if (event) {
-    TRY(cow_params_check_size(OPERATION, "training_event", "training_event", event));
+    TRY(cow_params_check_size(OPERATION, "event", "training_event", event));
   }
   cow_values values = {inputs, room_for(count, sizeof(cow_array*)), count};
   cow_mlx_status status =

@@ -300,6 +300,20 @@ def test_what_a_training_uses_may_be_freed(trainings):
         trainings.free(each)
 
 
+def test_an_event_of_no_size_is_named_as_the_parameter_is(trainings, training):
+    event = byref(signatures.cow_mlx_training_event())
+    params = signatures.cow_mlx_fit_params()
+    trainings.c.cow_mlx_fit_params_init(byref(params), sizeof(params))
+    given = values([np.zeros((2, WIDE), np.float32), np.zeros(2, np.int32)])
+    for call, *arguments in (
+        (trainings.c.cow_mlx_training_step, given, 2),
+        (trainings.c.cow_mlx_training_evaluate, byref(params)),
+    ):
+        status = call(training, *arguments, event)
+        error = refused(trainings.lib.check, status)
+        assert (error.status, error.details["argument"]) == (EINVAL, "event.struct_size")
+
+
 def test_many_trainings_at_once_are_each_alone(trainings):
     alone = trainings.create(network(), seed=1)
     trainings.fit(alone, inputs=data(), steps=12, batch_size=8)

@@ -138,7 +138,8 @@ def checks(role: Role) -> list[str]:
             return [f"REQUIRE({role.name});"]
         case "struct_out":
             noun = role.type.name.removeprefix("cow_mlx_")
-            check = f'TRY(cow_params_check_size(OPERATION, "{noun}", "{noun}", {role.name}));'
+            names = f'"{role.name}", "{noun}"'
+            check = f"TRY(cow_params_check_size(OPERATION, {names}, {role.name}));"
             if role.nullable:
                 return [f"if ({role.name}) {check}"]
             return [f"REQUIRE({role.name});", check]
