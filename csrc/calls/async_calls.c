@@ -101,7 +101,7 @@ static cow_mlx_status begin_round(cow_detached* it, const char* operation) {
                                                  request->cancel_epoch, &request->round);
   switch (status) {
     case COW_MLX_EHANDLE:
-      return cow_error_handle(operation, "context", handle);
+      return cow_error_handle(operation, request->model ? "model" : "context", handle);
     case COW_MLX_ESTATE:
       return cow_error(status, operation, COW_REASON_context_busy, NULL,
                        "another call is running on this context; wait for it with context_poll, or "

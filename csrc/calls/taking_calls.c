@@ -207,17 +207,27 @@ cow_mlx_status cow_mlx_model_poll(cow_mlx_model model, uint32_t timeout_ms) {
   return status;
 }
 
+/* Why a model has no descriptor, which was open: -1 with errno, or -2. */
+static cow_mlx_status no_model_fd(const char* operation, cow_mlx_model model, int fd) {
+  if (fd == -1) {
+    return cow_error(COW_MLX_EIO, operation, COW_REASON_no_descriptors, NULL,
+                     "no descriptor can be opened: %s", strerror(errno));
+  }
+  if (!cow_handle_is_open(COW_KIND_MODEL, model)) {
+    return cow_error_handle(operation, "model", model); /* freed meanwhile */
+  }
+  return cow_error(COW_MLX_ENOMEM, operation, COW_REASON_no_memory, NULL,
+                   "there is too little memory for a descriptor");
+}
+
 cow_mlx_status cow_mlx_model_wake_fd(cow_mlx_model model, int32_t* out) {
   BEGIN_CALL;
   REQUIRE(out);
   if (!cow_handle_is_open(COW_KIND_MODEL, model)) {
     return cow_error_handle(OPERATION, "model", model);
   }
-  int fd = cow_outlets_open_ended(model) ? cow_outlets_fd(COW_KIND_MODEL, model) : -1;
-  if (fd < 0) {
-    return cow_error(COW_MLX_EIO, OPERATION, COW_REASON_no_descriptors, NULL,
-                     "no descriptor can be opened: %s", strerror(errno));
-  }
+  int fd = cow_outlets_open_ended(model) ? cow_outlets_fd(COW_KIND_MODEL, model) : -2;
+  if (fd < 0) return no_model_fd(OPERATION, model, fd);
   *out = fd;
   return COW_MLX_OK;
 }
