@@ -45,6 +45,7 @@ static struct {
 } logger = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static atomic_bool forked;
+static atomic_bool ended; /* the process, or the Python that the runtime has joined */
 
 /* ------------------------------------------------------------------ Calls */
 
@@ -173,9 +174,10 @@ static void mark_forked(void) {
   cow_bootstrap_after_fork();
 }
 
-/* The process ends: let the dispatch thread come to rest. */
+/* The process ends, or its Python: let the dispatch thread come to rest. */
 static void at_exit(void) {
   if (atomic_load(&forked)) return; /* the dispatch thread is not in this process */
+  atomic_store(&ended, true);
   int held = cow_hold_thread();
   cow_queue_close();
   cow_queue_wake();
@@ -317,9 +319,16 @@ static cow_mlx_status check_params(const cow_mlx_runtime_params* params) {
   return COW_MLX_OK;
 }
 
+/* The dispatch thread's state belongs to the Python that has ended. */
+static cow_mlx_status refuse_ended(void) {
+  return cow_error(COW_MLX_EUNSUPPORTED, "runtime_start", COW_REASON_python_mismatch, NULL,
+                   "the Python of the runtime has ended; start it in another process");
+}
+
 cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
   cow_error_clear();
   if (atomic_load(&forked)) return cow_runtime_check("runtime_start");
+  if (atomic_load(&ended)) return refuse_ended();
   cow_mlx_runtime_params effective;
   TRY(COW_READ_PARAMS(runtime, "runtime_start", params, &effective));
   TRY(check_params(&effective));

@@ -1,7 +1,7 @@
 /* Embeds a Python (the libpython argv[2], with the packages in argv[3]) that the runtime joins. A
  * callback of a call that returns at once waits for a thread that needs the interpreter, which this
  * one holds. Threads that copy an array are cancelled. Then Python ends while a call runs on a
- * context: the call ends, too. */
+ * context: the call ends, too, and no later Python is joined. */
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
@@ -165,5 +165,8 @@ int main(int argc, char** argv) {
   EXPECT(pthread_join(thread, &result) == 0);
   printf("%s\n", cow_mlx_status_name(*(cow_mlx_status*)result));
   printf("%s\n", cow_mlx_status_name(cow_mlx_context_reset(s.context)));
+  Py_InitializeEx(0); /* the runtime knows nothing of this one */
+  printf("%s\n", cow_mlx_status_name(cow_mlx_runtime_stop()));
+  printf("%s\n", cow_mlx_status_name(cow_mlx_runtime_start(NULL)));
   return 0;
 }

@@ -389,8 +389,8 @@ COW_MLX_API void cow_mlx_runtime_params_init(cow_mlx_runtime_params* COW_MLX_NUL
  * @retval COW_MLX_ENOENT        no usable Python was found (the message names the library's folder
  *                               and what to set), or the Python lacks mlx
  * @retval COW_MLX_EUNSUPPORTED  this machine has no such device, the process runs a Python of
- *                               another version, the caller is a sub-interpreter, or mlx cannot be
- *                               loaded
+ *                               another version, its Python has ended since an earlier start, the
+ *                               caller is a sub-interpreter, or mlx cannot be loaded
  * @retval COW_MLX_EIO           the process, or the system, has too many open files;
  *                               prompt_cache_dir cannot be made or written to
  */
