@@ -186,8 +186,13 @@ static cow_mlx_status find(const char* home) {
                                        : cow_locate_python(home, &cow_python_here.place);
 }
 
+/* Whether this library has tried to boot a Python, which happens once in a process. */
+static bool is_booted;
+
+/* A Python that a start found, but did not boot, may run by now: the host's. */
 cow_mlx_status cow_interpreter_find(const char* home) {
-  if (py->Py_DecRef) return check_home(home);
+  if (is_booted || cow_python_here.joined) return check_home(home);
+  memset(&cow_python_here, 0, sizeof cow_python_here);
   cow_mlx_status status = find(home);
   /* Forget a failed try: the host may run another Python before the next. */
   if (status != COW_MLX_OK) memset(&cow_python_here, 0, sizeof cow_python_here);
@@ -204,6 +209,7 @@ static cow_mlx_status boot_error(PyStatus status) {
 }
 
 cow_mlx_status cow_interpreter_boot(void) {
+  is_booted = true;
   PyPreConfig preconfig;
   py->PyPreConfig_InitIsolatedConfig(&preconfig);
   preconfig.utf8_mode = 1; /* paths with "ö" work under LC_ALL=C */

@@ -123,6 +123,14 @@ def test_a_home_that_cannot_be_loaded_leaves_no_trace(host, environment, tmp_pat
     assert done.stdout.split("\n") == ["ENOENT", "OK", "False 0", ""]
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="a host cannot replace pthread_create there")
+def test_a_start_without_threads_leaves_no_trace(host, environment):
+    shared = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("INSTSONAME")
+    done = run([host("late_python.c"), "", shared, PACKAGES], env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("\n") == ["ENOMEM", "OK", "False 0", ""]
+
+
 def test_calls_end_with_the_python_that_the_host_embeds(host, model, environment):
     """And no callback keeps the interpreter from the threads that it waits for."""
     shared = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("INSTSONAME")

@@ -1,11 +1,24 @@
-/* Starts with a Python home that cannot be loaded (argv[1]), then runs another Python (the
- * libpython argv[2], with the packages in argv[3]), and starts again. What follows the two statuses
- * on stdout is said by that Python, which shall be as it was. */
+/* Starts with a Python home that cannot be loaded (argv[1]), or if that is empty where no thread
+ * can be created, then runs another Python (the libpython argv[2], with the packages in argv[3]),
+ * and starts again. What follows the two statuses on stdout is said by that Python, which shall be
+ * as it was. */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 
 #include "host.h"
 
 static void* own;
+static bool refuses_threads;
+
+/* In the place of the system's. */
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* data) {
+  int (*create)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  *(void**)&create = dlsym(RTLD_NEXT, "pthread_create");
+  return refuses_threads ? EAGAIN : create(thread, attributes, run, data);
+}
 
 static void run(const char* source) {
   int (*simple)(const char*);
@@ -18,8 +31,10 @@ int main(int argc, char** argv) {
   cow_mlx_runtime_params params;
   cow_mlx_runtime_params_init(&params, sizeof params);
   EXPECT(argc == 4);
-  params.python_home = argv[1];
+  refuses_threads = !*argv[1];
+  params.python_home = refuses_threads ? NULL : argv[1];
   printf("%s\n", cow_mlx_status_name(cow_mlx_runtime_start(&params)));
+  refuses_threads = false;
 
   own = dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL);
   EXPECT(own);
