@@ -5,6 +5,7 @@
 
 #include "base/checks.h"
 #include "queue/outlets.h"
+#include "queue/taking.h"
 
 /* Leave the call if it cannot be made now. */
 #define BEGIN_CALL                     \

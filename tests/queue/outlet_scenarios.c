@@ -11,6 +11,7 @@
 #include "queue/outlets.h"
 #include "queue/queue.h"
 #include "queue/semaphores.h"
+#include "queue/taking.h"
 
 #define EXPECT(condition)                                                     \
   do {                                                                        \
@@ -22,7 +23,7 @@
 
 enum { MOST = 100 };
 
-/* A call that has returned at once, and what its host was told. */
+/* A call that has returned at once, and how often its callback ran. */
 static cow_failure failure;
 static cow_request call = {
     .operation = "call", .message = failure.message, .details = failure.details};

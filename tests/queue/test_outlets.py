@@ -13,9 +13,11 @@ PARTS = [
     "base/error",
     "base/handles",
     "queue/logits",
+    "queue/outlet",
     "queue/outlets",
     "queue/queue",
     "queue/semaphores",
+    "queue/taking",
     "queue/wake_fd",
 ]
 SOURCES = [Path(__file__).parent / "outlet_scenarios.c", *(CSRC / f"{part}.c" for part in PARTS)]

@@ -22,9 +22,11 @@ PARTS = [
     "generated/copies",
     "generated/defaults",
     "queue/logits",
+    "queue/outlet",
     "queue/outlets",
     "queue/queue",
     "queue/semaphores",
+    "queue/taking",
     "queue/wake_fd",
 ]
 SOURCES = [HERE / "stub_bootstrap.c", HERE / "runtime_scenarios.c"]
