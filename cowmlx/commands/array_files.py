@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from cowmlx.commands.terminal import CommandError
+from cowmlx.steps import finished
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 1 << 16
@@ -39,7 +40,7 @@ def read(path: str) -> Any:
         CowMlxError: a safetensors file that is damaged.
         OSError: it cannot be read.
     """
-    ending = os.path.splitext(path)[1].lower()
+    ending = _ending(path)
     if ending == ".npy":
         return _read_npy(path)
     if ending == ".safetensors":
@@ -50,31 +51,57 @@ def read(path: str) -> Any:
     raise CommandError(f"cannot read {path}: a name ends with .npy or .safetensors")
 
 
-def write(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write one array as .npy, or arrays by name as safetensors.
+def check_write(path: str, dtypes: Mapping[str, str]) -> None:
+    """Check that :func:`write` can write arrays of these names and dtypes into such a file.
 
     Raises:
         CommandError: another ending, several arrays for a .npy file, or a dtype numpy lacks.
-        OSError: it cannot be written.
     """
-    import mlx.core as mx
-
-    ending = os.path.splitext(path)[1].lower()
+    ending = _ending(path)
     if ending == ".safetensors":
-        mx.save_safetensors(path, dict(arrays))
         return
     if ending != ".npy":
         raise CommandError(f"cannot write {path}: a name ends with .npy or .safetensors")
-    if len(arrays) != 1:
+    if len(dtypes) != 1:
         raise CommandError(
-            f"{path} holds one array, and there are {len(arrays)}: name one as NAME={path}"
+            f"{path} holds one array, and there are {len(dtypes)}: name one as NAME={path}"
         )
-    ((name, array),) = arrays.items()
-    dtype = str(array.dtype).removeprefix("mlx.core.").removesuffix("_")
+    ((name, dtype),) = dtypes.items()
     if dtype not in (known for known, _ in _KINDS.values()):
         raise CommandError(f"{name} is {dtype}, which .npy files do not have; write .safetensors")
-    with open(path, "wb") as file:
-        mx.save(file, array)
+
+
+def write(path: str, arrays: Mapping[str, Any]) -> None:
+    """Write one array as .npy, or arrays by name as safetensors, whole or not at all.
+
+    Raises:
+        CommandError: see :func:`check_write`.
+        NotFound, InputOutput: it cannot be written.
+    """
+    from cowmlx.cache import disk
+
+    check_write(path, {name: _dtype(array) for name, array in arrays.items()})
+    finished(disk.write_whole(path, lambda descriptor: _put(descriptor, _ending(path), arrays)))
+
+
+def _put(descriptor: int, ending: str, arrays: Mapping[str, Any]) -> Generator[None, None, None]:
+    import mlx.core as mx
+
+    with open(descriptor, "wb", closefd=False) as file:
+        if ending == ".npy":
+            mx.save(file, *arrays.values())
+        else:
+            mx.save_safetensors(file, dict(arrays))
+    yield
+    os.fsync(descriptor)
+
+
+def _dtype(array: Any) -> str:
+    return str(array.dtype).removeprefix("mlx.core.").removesuffix("_")
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
 
 
 def _read_npy(path: str) -> Any:

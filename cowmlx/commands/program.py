@@ -64,6 +64,9 @@ def run(arguments: argparse.Namespace) -> None:
         raise CommandError(
             f"there is no input {', '.join(unknown[:_MAX_SHOWN])}; inputs are {', '.join(known)}"
         )
+    dtypes = {output.name: output.spec.dtype for output in program.outputs}
+    for entry in arguments.output:
+        _check_output(dtypes, *_named(entry))
     results = program.run(
         [given[name] for name in known], check_finite=arguments.check_finite
     ).finish()
@@ -85,11 +88,16 @@ def _arrays(name: str | None, path: str) -> dict[str, Any]:
     return {name: arrays[name]}
 
 
+def _check_output(dtypes: dict[str, str], name: str | None, path: str) -> None:
+    """Check what ``--output`` says, before anything is computed."""
+    if name is not None and name not in dtypes:
+        raise CommandError(f"there is no result {name!r}; results are {', '.join(dtypes)}")
+    array_files.check_write(path, dtypes if name is None else {name: dtypes[name]})
+
+
 def _give(results: dict[str, Any], outputs: list[str]) -> None:
     for entry in outputs:
         name, path = _named(entry)
-        if name is not None and name not in results:
-            raise CommandError(f"there is no result {name!r}; results are {', '.join(results)}")
         array_files.write(path, results if name is None else {name: results[name]})
     if not outputs:
         for name, array in results.items():

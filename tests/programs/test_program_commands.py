@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,51 @@ def test_run_takes_and_writes_npy_and_safetensors(program, tmp_path):
     assert "there is no input q" in refused(
         "run", program, *arguments, "-i", f"q={arguments[1][2:]}"
     )
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[str]:
+    """Options that give the program its arrays."""
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    np.save(tmp_path / "w.npy", np.ones((3, 2), np.float32))
+    return ["-i", f"x={tmp_path}/x.npy", "-i", f"w={tmp_path}/w.npy"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ("y={}/y.txt", "a name ends with .npy or .safetensors"),
+        ("q={}/q.npy", "there is no result 'q'; results are s, y"),
+        ("{}/y.npy", "holds one array, and there are 2"),
+    ],
+)
+def test_wrong_outputs_are_refused_before_anything_is_written(
+    program, inputs, tmp_path, wrong, problem
+):
+    options = ["-o", f"s={tmp_path}/s.npy", "-o", wrong.format(tmp_path)]
+    assert problem in refused("run", program, *inputs, *options)
+    assert not (tmp_path / "s.npy").exists()
+
+
+@pytest.mark.parametrize("ending", ["npy", "safetensors"])
+def test_a_failed_write_keeps_the_old_file(program, inputs, tmp_path, ending):
+    old = tmp_path / "out" / f"s.{ending}"
+    old.parent.mkdir()
+    old.write_text("old")
+    limit = "import resource, signal, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))\n"
+    start = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nfrom cowmlx.__main__ import main\n"
+    arguments = ["program", "run", str(program), *inputs, "-o", f"s={old}"]
+    done = subprocess.run(
+        [sys.executable, "-c", f"{limit}{start}sys.exit(main())", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith(f"cowmlx program run: cannot write {old}: ")
+    assert old.read_text() == "old" and os.listdir(old.parent) == [old.name]
+    missing = tmp_path / "none" / f"s.{ending}"
+    assert "no such folder" in refused("run", program, *inputs, "-o", f"s={missing}")
 
 
 @pytest.mark.parametrize(
