@@ -99,6 +99,14 @@ static bool report(const cow_mlx_training_event* event, void* user_data) {
   return true;
 }
 
+/* Continue the training that the folder has, if it has one. */
+static void go_on(cow_mlx_training handle, const char* folder) {
+  cow_mlx_status status = cow_mlx_training_load(handle, folder);
+  if (status == COW_MLX_ENOENT) return;
+  check(status); /* a file that cannot be read stays: it is not trained over */
+  printf("it goes on\n");
+}
+
 int main(int argc, char** argv) {
   const char* folder = argc > 1 ? argv[1] : NULL;
   check(cow_mlx_runtime_start(NULL));
@@ -113,7 +121,7 @@ int main(int argc, char** argv) {
   check(cow_mlx_program_free(program));
   training = handle;
   signal(SIGINT, interrupted);
-  if (folder && cow_mlx_training_load(handle, folder) == COW_MLX_OK) printf("it goes on\n");
+  if (folder) go_on(handle, folder);
 
   cow_mlx_array points[2], unseen[2];
   make_points(1, POINTS, points);

@@ -52,3 +52,11 @@ def test_it_goes_on_after_an_interruption(program, tmp_path):
     same = [at for at, loss in steps(whole.stdout).items() if together[at] == loss]
     assert len(same) >= 11 and 600 in same
     assert accuracies(rest)[-1:] in ([], accuracies(whole.stdout)[-1:])
+
+
+def test_a_file_that_cannot_be_read_is_kept(program, tmp_path):
+    (tmp_path / "training.safetensors").write_bytes(b"damaged")
+    done = run([program, tmp_path])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("EFORMAT: ")
+    assert (tmp_path / "training.safetensors").read_bytes() == b"damaged"
