@@ -55,7 +55,8 @@ int main(int argc, char** argv) {
   static int32_t tokens[MAX_TOKENS];
   size_t count = 0;
   check(cow_mlx_runtime_start(NULL));
-  for (int tries = 0; tries < 2; tries++) {
+  cow_mlx_status status = COW_MLX_ELOST;
+  for (int tries = 0; tries < 2 && status == COW_MLX_ELOST; tries++) {
     cow_mlx_model model;
     check(cow_mlx_model_load(argv[2], &params, &model));
     if (count == 0) {
@@ -63,12 +64,10 @@ int main(int argc, char** argv) {
                                       "[{\"role\": \"user\", \"content\": \"What is 3 + 4?\"}]",
                                       COW_MLX_NUL, NULL, tokens, MAX_TOKENS, &count));
     }
-    cow_mlx_status status = answer(model, tokens, &count);
+    status = answer(model, tokens, &count);
     check(cow_mlx_model_free(model));
-    if (status == COW_MLX_ELOST) continue;
-    check(status);
-    break;
   }
+  check(status);
   printf("\n");
   return cow_mlx_runtime_stop() == COW_MLX_OK ? 0 : 1;
 }

@@ -51,3 +51,68 @@ def test_it_loads_again_where_a_machine_was_lost(program, calf_worker, secret):
     said, _ = host.communicate(timeout=120)
     assert host.returncode == 0
     assert said == "3 + 4 = 7.\n"
+
+
+# The library as the example sees it where each answer loses a machine behind its first token.
+LOSES = """
+#include <cow_mlx.h>
+#include <string.h>
+cow_mlx_status cow_mlx_runtime_start(const cow_mlx_runtime_params* params) {
+  return params ? COW_MLX_EINVAL : COW_MLX_OK;
+}
+cow_mlx_status cow_mlx_runtime_stop(void) { return COW_MLX_OK; }
+void cow_mlx_model_params_init(cow_mlx_model_params* params, size_t size) {
+  memset(params, 0, size);
+}
+cow_mlx_status cow_mlx_model_load(const char* path, const cow_mlx_model_params* params,
+                                  cow_mlx_model* out) {
+  *out = path && params->worker_count == 1;
+  return COW_MLX_OK;
+}
+cow_mlx_status cow_mlx_model_free(cow_mlx_model model) {
+  return model ? COW_MLX_OK : COW_MLX_EHANDLE;
+}
+cow_mlx_status cow_mlx_model_chat_prompt(cow_mlx_model model, const char* messages, size_t size,
+                                         const char* options, int32_t* tokens, size_t capacity,
+                                         size_t* count) {
+  tokens[0] = model && messages && size && !options && capacity ? 1 : 0;
+  *count = 1;
+  return COW_MLX_OK;
+}
+cow_mlx_status cow_mlx_context_create(cow_mlx_model model, const cow_mlx_context_params* params,
+                                      cow_mlx_context* out) {
+  *out = model && !params;
+  return COW_MLX_OK;
+}
+cow_mlx_status cow_mlx_context_free(cow_mlx_context context) {
+  return context ? COW_MLX_OK : COW_MLX_EHANDLE;
+}
+static int said;
+cow_mlx_status cow_mlx_context_begin(cow_mlx_context context, const int32_t* tokens, size_t count,
+                                     const cow_mlx_generation_params* params) {
+  said = 0;
+  return context && tokens && count && !params ? COW_MLX_OK : COW_MLX_EINVAL;
+}
+cow_mlx_status cow_mlx_context_next(cow_mlx_context context, char* text, size_t capacity,
+                                    size_t* length, cow_mlx_piece* piece) {
+  if (said++) return COW_MLX_ELOST;
+  text[0] = context && capacity ? 'a' : 'b';
+  *length = 1;
+  piece->token = 2;
+  return COW_MLX_OK;
+}
+const char* cow_mlx_status_name(cow_mlx_status status) {
+  return status == COW_MLX_ELOST ? "ELOST" : "another";
+}
+const char* cow_mlx_error_message(void) { return "a machine is gone"; }
+"""
+
+
+def test_it_fails_where_the_second_try_is_lost_too(tmp_path):
+    (tmp_path / "loses.c").write_text(LOSES)
+    program = compile_c([SOURCE, tmp_path / "loses.c"], tmp_path / "machines")
+    done = subprocess.run(
+        [program, "secret", "model", "127.0.0.1:1"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "aa")
+    assert done.stderr.endswith("ELOST: a machine is gone\n")
