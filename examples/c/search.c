@@ -41,13 +41,33 @@ static float* embed(cow_mlx_model model, const cow_mlx_text* texts, size_t count
   params.prompt_name = prompt_name;
   /* A capacity of 0 asks for the size; nothing is computed. A model without this prompt has none.
    */
-  if (cow_mlx_model_embed(model, texts, count, &params, NULL, 0, dims) == COW_MLX_EINVAL)
+  cow_mlx_status status = cow_mlx_model_embed(model, texts, count, &params, NULL, 0, dims);
+  if (status == COW_MLX_EINVAL) {
     params.prompt_name = NULL;
-  if (!params.prompt_name) cow_mlx_model_embed(model, texts, count, &params, NULL, 0, dims);
+    status = cow_mlx_model_embed(model, texts, count, &params, NULL, 0, dims);
+  }
+  if (status != COW_MLX_EBUFFER) check(status);
   float* vectors = malloc(count * *dims * sizeof *vectors);
   if (!vectors) abort();
   check(cow_mlx_model_embed(model, texts, count, &params, vectors, count * *dims, dims));
   return vectors;
+}
+
+/* Print the lines whose vectors are nearest to the wanted one. */
+static void show_best(const float* wanted, const float* vectors, size_t dims,
+                      const cow_mlx_text* lines, size_t count) {
+  float* similar = calloc(count, sizeof *similar);
+  if (!similar) abort();
+  for (size_t line = 0; line < count; line++)
+    for (size_t d = 0; d < dims; d++) similar[line] += wanted[d] * vectors[line * dims + d];
+  for (size_t shown = 0; shown < SHOWN && shown < count; shown++) {
+    size_t best = 0;
+    for (size_t line = 1; line < count; line++)
+      if (similar[line] > similar[best]) best = line;
+    printf("  %.4f  %s\n", similar[best], lines[best].data);
+    similar[best] = -2; /* a cosine is at least -1 */
+  }
+  free(similar);
 }
 
 int main(int argc, char** argv) {
@@ -71,19 +91,7 @@ int main(int argc, char** argv) {
     const cow_mlx_text query = {argv[i], strlen(argv[i])};
     float* wanted = embed(model, &query, 1, "query", &dims);
     printf("%s\n", argv[i]);
-    float below = 2; /* a cosine is at most 1 */
-    for (int shown = 0; shown < SHOWN; shown++) {
-      float best = -2;
-      size_t at = 0;
-      for (size_t line = 0; line < count; line++) {
-        float similarity = 0;
-        for (size_t d = 0; d < dims; d++) similarity += wanted[d] * vectors[line * dims + d];
-        if (similarity > best && similarity < below) best = similarity, at = line;
-      }
-      if (best == -2) break;
-      printf("  %.4f  %s\n", best, lines[at].data);
-      below = best;
-    }
+    show_best(wanted, vectors, dims, lines, count);
     free(wanted);
   }
   free(vectors);
