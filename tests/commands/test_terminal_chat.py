@@ -88,6 +88,18 @@ def scripted_model(
     return folder
 
 
+def calling_model(lib, folder: Path, name: str) -> Path:
+    """A model that calls a tool."""
+    call = json.dumps({"name": name, "arguments": {"q": "Oslo"}})
+    return scripted_model(
+        lib,
+        folder,
+        f"<tool_call>\n{call}\n</tool_call>",
+        ["<tool_call>", "</tool_call>"],
+        settings={"tool_parser_type": "json_tools"},
+    )
+
+
 def leave(terminal: Terminal) -> None:
     """End a chat that waits for a message."""
     terminal.wait_for("> ")
@@ -199,15 +211,7 @@ def test_thinking_is_folded_until_asked_for(lib, tmp_path, chat):
 
 
 def test_tools_are_shown_and_their_results_asked_for(lib, tmp_path, chat):
-    call = '<tool_call>\n{"name": "look", "arguments": {"q": "Oslo"}}\n</tool_call>'
-    folder = scripted_model(
-        lib,
-        tmp_path / "model",
-        call,
-        ["<tool_call>", "</tool_call>"],
-        settings={"tool_parser_type": "json_tools"},
-    )
-    terminal = chat(folder)
+    terminal = chat(calling_model(lib, tmp_path / "model", "look"))
     terminal.press(f"{ASKED}\r")
     terminal.wait_for(r'look\(\{"q": ?"Oslo"\}\)')
     terminal.wait_for("what look gives: ")
@@ -375,15 +379,29 @@ def test_results_have_the_ids_of_their_calls():
     assert [message["tool_call_id"] for message in messages[1:]] == ids
 
 
+def test_names_of_tools_are_harmless_in_questions(lib, tmp_path, chat):
+    terminal = chat(calling_model(lib, tmp_path / "model", "lo\x1b]0;title\x07\nok"))
+    terminal.press(f"{ASKED}\r")
+    terminal.wait_for(r"what lo\]0;title ok gives: ")
+    terminal.press("\x03")
+    leave(terminal)
+    assert "\x1b]0;title" not in terminal.raw
+
+
+def test_an_input_that_ends_before_a_result_is_an_error(lib, tmp_path, piped):
+    done = piped([ASKED], folder=calling_model(lib, tmp_path / "model", "look"))
+    assert done.returncode == 1
+    assert done.stderr == "cowmlx chat: the input ended before the result of look\n"
+
+
+def test_a_line_of_a_pipe_that_ends_with_a_backslash_is_a_message(lib, calf, piped):
+    done = piped([f"{FOX}\\"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == expected(lib, calf, f"{FOX}\\")[0] + "\n"
+
+
 def test_calls_of_tools_are_events_and_end_one_message(lib, tmp_path, piped):
-    call = '<tool_call>\n{"name": "look", "arguments": {"q": "Oslo"}}\n</tool_call>'
-    folder = scripted_model(
-        lib,
-        tmp_path / "model",
-        call,
-        ["<tool_call>", "</tool_call>"],
-        settings={"tool_parser_type": "json_tools"},
-    )
+    folder = calling_model(lib, tmp_path / "model", "look")
     done = piped("", "-p", ASKED, "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     event = json.loads(done.stdout.splitlines()[0])

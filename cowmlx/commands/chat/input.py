@@ -59,9 +59,9 @@ def whole() -> str:
 
 
 def _plain(prompt: str) -> str:
-    """Read a message; a line that ends with a backslash continues in the next."""
+    """Read a message; in a terminal, a line that ends with a backslash continues in the next."""
     lines = [_line(prompt)]
-    while lines[-1].endswith("\\"):
+    while sys.stdin.isatty() and lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
         lines.append(_line("  "))
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from cowmlx.commands.chat.conversation import (
     load,
     save,
 )
-from cowmlx.commands.chat.screen import PlainScreen
+from cowmlx.commands.chat.screen import PlainScreen, shown
 from cowmlx.host.generated import declarations as abi
 from cowmlx.host.library import HostError
 
@@ -106,7 +106,17 @@ class Session:
             if answer.cancelled or not answer.calls or self._read is None:
                 return
             for number, (name, _) in enumerate(answer.calls):
-                self.conversation.add_result(name, self._read(f"what {name} gives: "), number)
+                self.conversation.add_result(name, self._result_of(name), number)
+
+    def _result_of(self, tool: str) -> str:
+        assert self._read is not None
+        name = " ".join(shown(tool).split("\n"))
+        try:
+            return self._read(f"what {name} gives: ")
+        except EOFError:
+            if self._interactive:
+                raise
+            raise ChatError(f"the input ended before the result of {name}") from None
 
     def _answer_once(self) -> Answer:
         begun = time.monotonic()
