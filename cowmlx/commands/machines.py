@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cowmlx.commands import terminal
+from cowmlx.commands import origin, terminal
 from cowmlx.commands.terminal import CommandError, running
 from cowmlx.errors import CowMlxError
 from cowmlx.machines import handshake, measuring
@@ -42,6 +42,7 @@ def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, di
 
 def _split(folder: Path, size: int) -> dict[str, Any]:
     """Return how a model would be split, and the bytes that a machine needs for its part."""
+    origin.require_python()
     from cowmlx.models import registry, split_models
 
     read = finished(registry.read_folder(str(folder), trust=False))

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from cowmlx import json_text
-from cowmlx.commands import array_files, terminal
+from cowmlx.commands import array_files, origin, terminal
 from cowmlx.commands.terminal import CommandError, running, write
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ _MAX_SHOWN = 16
 
 def check(arguments: argparse.Namespace) -> None:
     """Check a program, and print every problem with its node."""
+    origin.require_python()
     program = _read(arguments)
     info = program.info()
     functions = len(info["functions"])
@@ -30,6 +31,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 def show(arguments: argparse.Namespace) -> None:
     """Print a program, with the dtype and shape of every value."""
+    origin.require_python()
     from cowmlx.programs.information import draw_text
 
     write(draw_text(_read(arguments).form))
@@ -37,6 +39,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> None:
     """Draw a program with Graphviz, or print its input."""
+    origin.require_python()
     from cowmlx.programs.information import draw_dot
 
     terminal.require_ending(arguments.output)
@@ -46,6 +49,7 @@ def draw(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run a program with arrays of files, and write its results or print them."""
+    origin.require_python()
     program = _read(arguments)
     given: dict[str, Any] = {}
     known = [input_.name for input_ in program.inputs]
@@ -136,6 +140,7 @@ def _fixed(arguments: argparse.Namespace) -> str | None:
 
 def convert(arguments: argparse.Namespace) -> None:
     """Convert a network to a program as JSON, with its parameters as safetensors beside it."""
+    origin.require_python()
     from cowmlx.programs.importing import parts_steps, require_json_ending, save
     from cowmlx.programs.program import Program
     from cowmlx.steps import finished

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 
-from cowmlx.commands import terminal
+from cowmlx.commands import origin, terminal
 from cowmlx.commands.terminal import CommandError, running, write
 
 _MAX_PROBLEMS = 100
@@ -14,6 +14,7 @@ _MAX_PROBLEMS = 100
 
 def show(arguments: argparse.Namespace) -> None:
     """Print the wiring, stage by stage."""
+    origin.require_python()
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.drawing import draw_text
 
@@ -23,6 +24,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 def validate(arguments: argparse.Namespace) -> None:
     """Check the wiring, and names and shapes of the weights; they are not loaded."""
+    origin.require_python()
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.outline import Outline
 
@@ -41,6 +43,7 @@ def validate(arguments: argparse.Namespace) -> None:
 
 def draw(arguments: argparse.Namespace) -> None:
     """Draw the wiring with Graphviz, or print its input."""
+    origin.require_python()
     from cowmlx.models import wired_folder
     from cowmlx.networks.wiring.drawing import draw_dot
 
@@ -58,9 +61,9 @@ def _folder(arguments: argparse.Namespace) -> str:
 
 
 def _columns(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() and len(text) < 9 else 0
     if not 40 <= number <= 10_000:
-        raise argparse.ArgumentTypeError(f"{number} is not within 40 to 10000")
+        raise argparse.ArgumentTypeError(f"{text} is no number from 40 to 10000")
     return number
 
 

@@ -192,8 +192,23 @@ def bare_python(tmp_path) -> Path:
     return tmp_path / "bare/bin/python"
 
 
-@pytest.mark.parametrize("arguments", [["bundle", "no/such/folder"], ["info"]])
-def test_a_python_without_mlx_is_named(bare_python, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bundle", "no/such/folder"],
+        ["info"],
+        *(["program", action, "p.json"] for action in ("check", "show", "draw", "run")),
+        ["program", "convert", "p.onnx", "p.json"],
+        *(["wiring", action, "folder"] for action in ("show", "validate", "draw")),
+        ["train", "folder", "lines.jsonl", "--out", "out"],
+        ["machines", "check", "127.0.0.1:1", "--secret-file", "secret", "--model", "folder"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_python_without_mlx_is_named(bare_python, tmp_path, arguments):
+    if "secret" in arguments:
+        (tmp_path / "secret").write_text("s" * 40)
+        arguments = [str(tmp_path / "secret") if a == "secret" else a for a in arguments]
     done = run([bare_python, "-m", "cowmlx", *arguments], cwd=ROOT)
     assert done.returncode == 1
     assert f"this is {bare_python}, which has no mlx; use " in done.stderr

@@ -288,6 +288,13 @@ def test_all_blocks_that_cannot_be_made_are_found_at_once(tmp_path, capsys):
     assert second.startswith("block deep (mlp) has an unknown parameter 'depth'")
 
 
+@pytest.mark.parametrize("width", ["abc", "-1", "39", "9" * 5000])
+def test_a_wrong_width_is_told(capsys, width):
+    with pytest.raises(SystemExit, match="2"):
+        run("show", "folder", f"--width={width}")
+    assert f"{width} is no number from 40 to 10000" in capsys.readouterr().err
+
+
 def test_all_widths_that_do_not_fit_are_found_at_once(tmp_path, capsys):
     wiring = signed()
     wiring["fast"].parameters["dims"] = 8

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from cowmlx.commands import terminal
+from cowmlx.commands import origin, terminal
 from cowmlx.commands.terminal import CommandError, show_progress, write
 from cowmlx.steps import finished
 
@@ -213,6 +213,7 @@ def _loading(path: str) -> Generator[Any, None, Model]:
 
 def train(arguments: argparse.Namespace) -> None:
     """Train a language model on JSON lines: a LoRA or DoRA adapter, or all weights."""
+    origin.require_python()
     Run(arguments).train()
 
 
