@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cowmlx.commands import installation, origin
 from cowmlx.commands.terminal import CommandError, running, show_progress, write
+
+if TYPE_CHECKING:
+    from cowmlx.host.library import Library
 
 _COMFORTABLE = 0.75  # of the machine's memory: the rest is the system's and other programs'
 _BESIDE = 40 << 20  # bytes of the process besides the weights
@@ -21,22 +24,30 @@ def models(arguments: argparse.Namespace) -> None:
     origin.require_python()
     from cowmlx.host.library import HostError, Library
 
-    rows: list[dict[str, Any]] = []
-    with Library(installation.library()) as library:
-        for path in _folders(arguments.folder):
-            show_progress(f"looking at {path}")
-            try:
-                facts = library.described("model_inspect", os.fsencode(path), arguments.kv_bits)
-            except HostError as error:  # an unfinished download
-                facts = {"name": os.path.basename(path), "path": path, "loads": False}
-                facts["problem"] = {"message": error.message}
-            rows.append({**facts, **_fits(facts)})
+    try:
+        with Library(installation.library()) as library:
+            rows = [_described(library, path, arguments) for path in _folders(arguments.folder)]
+    except HostError as error:  # of the start
+        raise CommandError(str(error)) from None
     if arguments.json:
         write(json.dumps(rows, indent=1) + "\n")
     elif rows:
         write(_table(rows))
     else:
         write("no models; name folders, or download one: hf download ORG/NAME\n")
+
+
+def _described(library: Library, path: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what is known of a folder, and whether it fits."""
+    from cowmlx.host.library import HostError
+
+    show_progress(f"looking at {path}")
+    try:
+        facts = library.described("model_inspect", os.fsencode(path), arguments.kv_bits)
+    except HostError as error:  # an unfinished download
+        facts = {"name": os.path.basename(path), "path": path, "loads": False}
+        facts["problem"] = {"message": error.message}
+    return {**facts, **_fits(facts)}
 
 
 def _folders(given: list[str]) -> list[str]:
@@ -67,7 +78,10 @@ def _is_model(path: str) -> bool:
     """Whether a folder is a model's, also in another format."""
     if not os.path.isdir(path):
         return False
-    names = os.listdir(path)
+    try:
+        names = os.listdir(path)
+    except OSError:  # not the user's
+        return False
     return (
         "config.json" in names
         or os.path.basename(os.path.abspath(path)).startswith("models--")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,10 @@ from typing import Any
 
 import pytest
 from support.paths import CALF, ROOT
+
+from cowmlx.__main__ import make_parser
+from cowmlx.commands import models as listing
+from cowmlx.host.library import HostError, Library
 
 
 class Commands:
@@ -81,6 +86,32 @@ def test_a_folder_that_is_missing_is_told(models):
     done = models("/no/such/folder")
     assert done.returncode == 1
     assert done.stderr == "cowmlx models: no such directory: /no/such/folder\n"
+
+
+def test_a_folder_that_cannot_be_read_is_passed_over(monkeypatch, tmp_path):
+    """Root could read it, so the system's answer is replaced."""
+    (tmp_path / "closed").mkdir()
+    shutil.copytree(CALF, tmp_path / "calf")
+    listed = os.listdir
+
+    def closed(path: str) -> list[str]:
+        if os.path.basename(path) == "closed":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", closed)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
+    assert listing._folders([str(tmp_path)]) == [str(tmp_path / "calf")]
+
+
+def test_a_library_that_does_not_start_is_told(monkeypatch, capsys):
+    def fail(*_: object) -> None:
+        raise HostError(-1, "ENOMEM", "there is too little memory")
+
+    monkeypatch.setattr(Library, "__init__", fail)
+    arguments = make_parser().parse_args(["models"])
+    assert arguments.run(arguments) == 1
+    assert capsys.readouterr().err == "cowmlx models: ENOMEM: there is too little memory\n"
 
 
 @pytest.mark.parametrize(
