@@ -20,12 +20,14 @@ class HostError(Exception):
 
     Attributes:
         status: one of the statuses of the header, below 0.
+        name: of the status.
         message: of the library.
     """
 
     def __init__(self, status: int, name: str, message: str):
         super().__init__(f"{name}: {message}")
         self.status = status
+        self.name = name
         self.message = message
 
 

@@ -458,6 +458,35 @@ def test_programs_are_told_errors_as_events_too(piped):
     assert event["message"] in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "name", "problem"),
+    [
+        (["--tools", "/no/file: x"], 2, "EINVAL", "--tools /no/file: x: No such file or directory"),
+        (["--commands"], 1, "ECHAT", "/no/file: x cannot be read: "),
+    ],
+    ids=["option", "command"],
+)
+def test_own_errors_of_the_chat_are_events_with_whole_messages(
+    piped, options, status, name, problem
+):
+    done = piped(["/load /no/file: x"], "--json", *options)
+    [event] = map(json.loads, done.stdout.splitlines())
+    assert (done.returncode, event["event"], event["status"]) == (status, "error", name)
+    assert event["message"].startswith(problem)
+    assert done.stderr == f"cowmlx chat: {event['message']}\n"
+
+
+def test_characters_that_the_output_lacks_are_escaped(lib, tmp_path, environment):
+    folder = scripted_model(lib, tmp_path / "model", "caf\xe9 \u2192 Oslo")
+    done = subprocess.run(
+        [*COMMAND, str(folder), *GREEDY, "-p", ASKED],
+        env={**environment, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, b"caf\xe9 \\u2192 Oslo\n"), done.stderr
+
+
 @pytest.mark.parametrize("given", [b"\xff\xfe fox\n"])
 @pytest.mark.parametrize("options", [[], ["-"]])
 def test_what_is_no_text_is_told(environment, given, options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import secrets
@@ -44,6 +45,8 @@ _STATUSES = {
     status.ECONTEXT: CONTEXT_FULL,
     status.EUNSUPPORTED: UNSUPPORTED,
 }
+# Of the command's own errors, for --json; ECHAT for others.
+_NAMES = {USAGE: "EINVAL", CONTEXT_FULL: "ECONTEXT"}
 
 
 def chat(arguments: argparse.Namespace) -> None:
@@ -53,18 +56,22 @@ def chat(arguments: argparse.Namespace) -> None:
     from cowmlx.commands.chat.screen import screen
     from cowmlx.host.library import HostError, Library
 
-    message = _message(arguments)
-    options = {"tools": _read(arguments.tools)} if arguments.tools else {}
+    if isinstance(sys.stdout, io.TextIOWrapper):  # models say characters that it may lack
+        sys.stdout.reconfigure(errors="backslashreplace")
     shown = screen(as_json=arguments.json)
     try:
+        message = _message(arguments)
+        options = {"tools": _read(arguments.tools)} if arguments.tools else {}
         show_progress(f"loading {arguments.model}")
         with Library(installation.library(), **_runtime(arguments)) as library:
             _talk(library, arguments, shown, options, message)
-    except (HostError, ChatError) as error:
-        status = error.status if isinstance(error, HostError) else 0
-        name, _, text = str(error).partition(": ")
-        shown.error(name, text)
-        raise CommandError(str(error), _STATUSES.get(status, FAILED)) from None
+    except HostError as error:
+        shown.error(error.name, error.message)
+        raise CommandError(str(error), _STATUSES.get(error.status, FAILED)) from None
+    except (ChatError, CommandError) as error:
+        status = error.status if isinstance(error, CommandError) else FAILED
+        shown.error(_NAMES.get(status, "ECHAT"), str(error))
+        raise CommandError(str(error), status) from None
 
 
 def _runtime(arguments: argparse.Namespace) -> dict[str, Any]:
