@@ -19,6 +19,10 @@ from support.signatures import PARSE_SPECIAL
 from support.terminal import Terminal
 
 from cowmlx.commands.chat.conversation import Answer, Conversation
+from cowmlx.commands.chat.screen import PlainScreen
+from cowmlx.commands.chat.session import Session
+from cowmlx.host.generated import declarations as abi
+from cowmlx.host.library import HostError
 
 pytest.importorskip("prompt_toolkit", reason="prompt_toolkit is not installed: make .venv/.tools")
 pytest.importorskip("rich", reason="rich is not installed: make .venv/.tools")
@@ -247,6 +251,36 @@ def test_saved_conversations_go_on_where_they_were(lib, calf, piped, tmp_path):
     assert then[1] == expected(lib, calf, FOX, "And a duck?")[1]
     kept = int(then[3].split(" of them kept")[0].split()[-1].replace(",", ""))
     assert kept > 50, "the saved context was not used"
+
+
+def test_files_may_be_in_the_home_folder(piped, environment):
+    assert piped([FOX, "/save ~/fox.json"], "--commands").returncode == 0
+    saved = Path(environment["HOME"], "fox.json")
+    assert len(json.loads(saved.read_text())["messages"]) == 2
+    assert piped(["/load ~/fox.json"], "--commands").stdout == "2 messages\n"
+
+
+def test_a_conversation_that_cannot_be_saved_leaves_all_files(piped, tmp_path):
+    (tmp_path / "talks" / "folder").mkdir(parents=True)
+    (tmp_path / "talks" / "folder.cache").write_text("old")
+    done = piped([FOX, f"/save {tmp_path}/talks/folder"], "--commands")
+    assert done.returncode == 1 and "cannot be written" in done.stderr
+    assert (tmp_path / "talks" / "folder.cache").read_text() == "old"
+    assert sorted(os.listdir(tmp_path / "talks")) == ["folder", "folder.cache"]
+
+
+@pytest.mark.parametrize(("status", "kept"), [(abi.ECONTEXT, True), (abi.EUNSUPPORTED, False)])
+def test_images_of_a_failed_message_wait_for_the_next(monkeypatch, status, kept):
+    def fail(*_: object) -> None:
+        raise HostError(status, "NAME", "it failed")
+
+    monkeypatch.setattr(Conversation, "answer", fail)
+    conversation = Conversation(None, 0, {}, {}, [], images=["data:;base64,AA"])
+    session = Session(conversation, PlainScreen(), None, interactive=False, commands=False)
+    with pytest.raises(HostError):
+        session.ask("What?")
+    assert conversation.messages == []
+    assert conversation.images == (["data:;base64,AA"] if kept else [])
 
 
 def test_an_image_goes_with_the_next_message(lib, calf, piped, tmp_path):

@@ -191,6 +191,7 @@ class Conversation:
 MAX_BYTES = 64 << 20
 ROLES = ("system", "user", "assistant", "tool")
 CACHE = ".cache"  # behind a file's name: the saved context
+PARTIAL = ".partial"  # behind a name: a file that is being written
 
 
 def save(conversation: Conversation, path: str) -> None:
@@ -200,20 +201,33 @@ def save(conversation: Conversation, path: str) -> None:
         ChatError: the file cannot be written.
     """
     text = json.dumps({"messages": conversation.messages}, ensure_ascii=False, indent=1)
-    cache = os.fsencode(path + CACHE)
+    fresh, cache = path + PARTIAL, path + CACHE
     try:
-        try:
-            conversation.library.call("context_save", conversation.context, cache)
-        except HostError as error:
-            if error.status != abi.EUNSUPPORTED:  # of a context that holds images
-                raise
+        with open(fresh, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        cached = _save_cache(conversation, cache + PARTIAL)
+        os.replace(fresh, path)
+        if cached:
+            os.replace(cache + PARTIAL, cache)
+        else:  # the old one is of other messages
             with suppress(FileNotFoundError):
                 os.remove(cache)
-        with open(path + ".partial", "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.replace(path + ".partial", path)
     except (OSError, ValueError, HostError) as error:
         raise ChatError(f"{path} cannot be written: {error}") from None
+    finally:
+        for partial in (fresh, cache + PARTIAL):
+            with suppress(OSError, ValueError):
+                os.remove(partial)
+
+
+def _save_cache(conversation: Conversation, path: str) -> bool:
+    try:
+        conversation.library.call("context_save", conversation.context, os.fsencode(path))
+    except HostError as error:
+        if error.status != abi.EUNSUPPORTED:  # of a context that holds images
+            raise
+        return False
+    return True
 
 
 def load(conversation: Conversation, path: str) -> bool:

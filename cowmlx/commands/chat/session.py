@@ -86,13 +86,18 @@ class Session:
 
     @contextmanager
     def unless_given_up(self) -> Iterator[None]:
-        """Restore the messages where the body fails or is interrupted."""
+        """Restore the messages where the body fails or is interrupted, and images that wait.
+
+        Images that the model cannot see are dropped, or the next message would fail, too.
+        """
         conversation = self.conversation
-        before = [*conversation.messages]
+        messages, images = [*conversation.messages], conversation.images
         try:
             yield
-        except BaseException:
-            conversation.messages = before
+        except BaseException as error:
+            conversation.messages = messages
+            if not (isinstance(error, HostError) and error.status == abi.EUNSUPPORTED):
+                conversation.images = images
             raise
 
     def answer(self) -> None:
@@ -209,7 +214,7 @@ def _load(session: Session, rest: str) -> None:
 
 def _image(session: Session, rest: str) -> None:
     """FILE: add an image to the next message."""
-    path = os.path.expanduser(_path(rest))
+    path = _path(rest)
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -281,6 +286,7 @@ def _stats(session: Session, rest: str) -> None:
 def _clear(session: Session, rest: str) -> None:
     """Begin a new conversation; the system message stays."""
     conversation = session.conversation
+    conversation.images = []
     conversation.messages = conversation.messages[: conversation.has_system()]
 
 
@@ -292,7 +298,7 @@ def _quit(session: Session, rest: str) -> None:
 def _path(rest: str) -> str:
     if not rest:
         raise ChatError("which file?")
-    return rest
+    return os.path.expanduser(rest)
 
 
 def _rate(count: int, seconds: float) -> str:
