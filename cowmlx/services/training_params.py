@@ -21,9 +21,6 @@ def settings_of(params: dict[str, Any]) -> Settings:
     Raises:
         OutOfRange: a bound of gradients is none.
     """
-    for name in ("clip_value", "clip_norm"):
-        if not (math.isfinite(params[name]) and params[name] >= 0):
-            raise OutOfRange(name, params[name], "0 or more")
     return Settings(
         params["optimizer"] or optimizers.DEFAULT,
         params["seed"],

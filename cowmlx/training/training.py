@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx.optimizers import clip_grad_norm
 
 from cowmlx.accelerate import kernels, trained
-from cowmlx.errors import CowMlxError, InvalidArgument
+from cowmlx.errors import CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.programs.failure import shown
 from cowmlx.programs.operations.half import widened
 from cowmlx.training.objective import Batch, DataSource, Objective, key_of, weighted
@@ -124,7 +124,11 @@ def _widened(gradients: Mapping[str, mx.array]) -> dict[str, mx.array]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of all steps of a training."""
+    """Settings of all steps of a training.
+
+    Raises:
+        OutOfRange: a bound of gradients is none.
+    """
 
     optimizer: str  # as JSON, see :class:`Optimizer`
     seed: int = 0  # of all random numbers
@@ -132,6 +136,12 @@ class Settings:
     clip_norm: float = 0.0  # bound of their norm; 0: none
     # Leave out a step whose loss or gradient is not finite; else it is an error.
     skip_non_finite: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("clip_value", "clip_norm"):
+            bound = getattr(self, name)
+            if not (math.isfinite(bound) and bound >= 0):
+                raise OutOfRange(name, bound, "0 or more")
 
 
 @dataclass(frozen=True)

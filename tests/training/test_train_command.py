@@ -192,6 +192,8 @@ def test_a_terminal_gets_a_bar(
         (["--keys", "nowhere"], "'nowhere'"),
         (["--optimizer", "magic"], "magic"),
         (["--learning-rate", "nan"], "learning_rate"),
+        (["--clip-norm", "-1"], "clip_norm is -1, must be 0 or more"),
+        (["--clip-norm", "nan"], "clip_norm is nan"),
         (["--max-seq-length", "4", "--long-rows", "refuse"], "8 of 8 lines .* more than max_seq"),
         (["--resume"], "there is nothing to resume"),
         (["--out", "/nowhere/at/all"], "there is no folder /nowhere/at"),

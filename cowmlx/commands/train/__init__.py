@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cowmlx.services.training_runs import Trainee
     from cowmlx.training.language.data import LanguageData
     from cowmlx.training.language.objective import LanguageObjective
+    from cowmlx.training.training import Settings
 
 RUN = ".run"  # after the name of the folder: the state of a training
 EVENTS, PICTURE = "events.jsonl", "losses.svg"
@@ -41,6 +42,7 @@ class Run:
         self._out = os.path.abspath(arguments.out)
         self._place = self._out + RUN
         self._check_places()
+        self._settings = self._make_settings()
         show_progress(f"loading {arguments.model}")
         self._model = finished(_loading(arguments.model))
         self._data = self._read(arguments.data, shuffle=True)
@@ -105,17 +107,21 @@ class Run:
         write(f"{self._model.summary}; {numbers:,} numbers are trained\n")
         return objective
 
-    def _make_trainee(self) -> Trainee:
-        from cowmlx.services.training_runs import Trainee
-        from cowmlx.training.language.token_inputs import TokenInputs
-        from cowmlx.training.training import Settings, Training
+    def _make_settings(self) -> Settings:
+        from cowmlx.training.training import Settings
 
         given = self._arguments
         optimizer = {"name": given.optimizer, "learning_rate": given.learning_rate}
-        settings = Settings(json.dumps(optimizer), seed=given.seed, clip_norm=given.clip_norm)
-        training = Training(self._objective, settings)
+        return Settings(json.dumps(optimizer), seed=given.seed, clip_norm=given.clip_norm)
+
+    def _make_trainee(self) -> Trainee:
+        from cowmlx.services.training_runs import Trainee
+        from cowmlx.training.language.token_inputs import TokenInputs
+        from cowmlx.training.training import Training
+
+        training = Training(self._objective, self._settings)
         # Data have their hash in the place.
-        options = {name: getattr(given, name) for name in _OWN}
+        options = {name: getattr(self._arguments, name) for name in _OWN}
         return Trainee(training, TokenInputs(self._model), options, takes_lines=True)
 
     def train(self) -> None:
