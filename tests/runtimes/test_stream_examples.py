@@ -80,6 +80,38 @@ def test_electron_s_processes(node_folder, arguments):
     assert lines[6].startswith("assistant: ")  # what it says depends on where the story was stopped
 
 
+# Refuses the first context, and prints how many messages each question has.
+REFUSES = """
+import { Context, Model } from "cowmlx";
+const { contextAsync } = Model.prototype, { chat } = Context.prototype;
+let asked = 0;
+Model.prototype.contextAsync = async function (...given) {
+  if (!asked++) throw new Error("no memory");
+  return contextAsync.apply(this, given);
+};
+Context.prototype.chat = function (messages, ...given) {
+  console.log(`messages: ${messages.length}`);
+  return chat.call(this, messages, ...given);
+};
+"""
+
+
+def test_an_electron_window_asks_again_for_a_refused_context(node_folder, arguments):
+    shutil.copytree(HOSTS / "electron", node_folder / "node_modules/electron", dirs_exist_ok=True)
+    (node_folder / "refuses.mjs").write_text(REFUSES)
+    started = ["node", "--import", "./refuses.mjs", "electron/main.mjs", *arguments[:2]]
+    questions = json.dumps(["What colour is a fox?", "What is 3 + 4?"])
+    done = command(*started, cwd=node_folder, QUESTIONS=questions)
+    assert done.stdout.splitlines() == [
+        "messages: 1",
+        "user: What colour is a fox?",
+        "assistant: ",
+        "note: no memory",
+        "user: What is 3 + 4?",
+        "assistant: 3 + 4 = 7.",
+    ]
+
+
 def test_packages_are_pinned_and_name_no_registry():
     lock = json.loads((ROOT / "examples/node/package-lock.json").read_text())
     packages = [package for name, package in lock["packages"].items() if name]

@@ -9,14 +9,22 @@ const [library, path] = process.argv.slice(-2);
 const here = (name) => fileURLToPath(new URL(name, import.meta.url));
 const running = new Map(); // by the window and its number of the question: the canceler
 
+// A window keeps its context. Where none could be made, its next question asks for one again.
+function contextOf(contexts, model, id) {
+  if (!contexts.has(id)) {
+    contexts.set(id, model.contextAsync());
+    contexts.get(id).catch(() => contexts.delete(id));
+  }
+  return contexts.get(id);
+}
+
 // A window asks with the whole conversation, and hears of each part of the answer.
 function answer(contexts, model) {
   return async ({ sender }, { id, messages }) => {
     const key = `${sender.id} ${id}`, canceler = new AbortController();
     running.set(key, canceler);
     try {
-      if (!contexts.has(sender.id)) contexts.set(sender.id, model.contextAsync());
-      const context = await contexts.get(sender.id);
+      const context = await contextOf(contexts, model, sender.id);
       for await (const event of context.chat(messages, { signal: canceler.signal })) {
         if (!sender.isDestroyed()) sender.send("part", { id, ...event });
       }
@@ -40,7 +48,7 @@ function open(contexts) {
     for (const [key, canceler] of running) if (key.startsWith(`${id} `)) canceler.abort();
     const context = contexts.get(id);
     contexts.delete(id);
-    await (await context)?.closeAsync();
+    await (await context?.catch(() => undefined))?.closeAsync();
   });
   window.loadFile(here("index.html"));
 }

@@ -29,7 +29,8 @@ form.addEventListener("submit", async (event) => {
   const { finish, message } = await asked.ended;
   asked = undefined;
   stop.disabled = true;
-  messages.push({ role: "assistant", content: answer.textContent });
+  if (finish === "error") messages.pop(); // the question has no answer
+  else messages.push({ role: "assistant", content: answer.textContent });
   if (finish !== "stop") show("note", message ?? finish);
 });
 
