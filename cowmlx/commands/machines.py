@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cowmlx.commands import origin, terminal
-from cowmlx.commands.terminal import CommandError, running
+from cowmlx.commands.terminal import CommandError, running, write
 from cowmlx.errors import CowMlxError
 from cowmlx.machines import handshake, measuring
 from cowmlx.steps import finished
@@ -58,21 +58,22 @@ def _bytes(count: object) -> str:
 def _print_report(found: dict[str, dict[str, Any]], model: dict[str, Any] | None) -> None:
     for address, facts in found.items():
         if "problem" in facts:
-            print(f"{address}: {facts['problem']}")
+            write(f"{address}: {facts['problem']}\n")
             continue
         ways = f"{facts['milliseconds']} ms, {facts['megabytes_per_second']} MB/s"
-        print(f"{address}: {ways} from here; {_bytes(facts['free_memory'])} of memory are free")
+        write(f"{address}: {ways} from here; {_bytes(facts['free_memory'])} of memory are free\n")
         for other, way in facts["reached"].items():
-            way = way if isinstance(way, dict) else {"problem": "it does not say"}
             good = f"{way.get('milliseconds', 0):.3f} ms, {way.get('megabytes', 0):.1f} MB/s"
-            print(f"  to {other}: {way.get('problem', good)}")
+            write(f"  to {other}: {way.get('problem', good)}\n")
     if model is None:
         return
     if "problem" in model:
-        print(f"model: {model['problem']}")
+        write(f"model: {model['problem']}\n")
         return
     needed = f"{_bytes(model['needed'])} on each machine"
-    print(f"model: {_bytes(model['bytes'])}, as a {model['split']}: about {needed} while it loads")
+    write(
+        f"model: {_bytes(model['bytes'])}, as a {model['split']}: about {needed} while it loads\n"
+    )
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -95,11 +96,11 @@ def check(arguments: argparse.Namespace) -> int:
         if model is not None and 0 < (facts.get("free_memory") or 0) < model.get("needed", 0)
     ]
     if arguments.json:
-        print(json.dumps({"workers": rates, "model": model, "too_small": short}, indent=1))
+        write(json.dumps({"workers": rates, "model": model, "too_small": short}, indent=1) + "\n")
     else:
         _print_report(rates, model)
         for name in short:
-            print(f"{name} has too little memory for its part")
+            write(f"{name} has too little memory for its part\n")
     bad = any("problem" in facts for facts in rates.values()) or "problem" in (model or {})
     return 1 if bad or short else 0
 

@@ -12,22 +12,24 @@ from typing import Any, NamedTuple
 from cowmlx.errors import Lost
 from cowmlx.machines.dialling import Dialling
 from cowmlx.machines.handshake import Place, parse_address
-from cowmlx.machines.wire import Connection, Gone
+from cowmlx.machines.wire import Connection, Garbage, Gone
 
 ECHO_BYTES = 1 << 20
 REACH_SECONDS = 3.0  # limit of a worker for another one
 NOBODY = Place(0, 1)  # for measurements, without a rank
 _ROUNDS, _PIECES = 50, 16
 _WAIT_SECONDS = 0.05
+_LARGE = 1e18  # above every size and time
+_MAX_PROBLEM = 500  # characters of a worker's text
 
 
 class Way(NamedTuple):
     """A worker, as another machine sees it."""
 
-    facts: dict[str, Any]  # of the worker's machine
+    facts: dict[str, int | None]  # of the worker's machine; None: it does not say
     milliseconds: float  # of a message and its answer, the median
     megabytes: float  # a second, there and back
-    reached: dict[str, Any]  # links from there to others, or their problems, by address
+    reached: dict[str, dict[str, Any]]  # links from there to others, or their problems, by address
 
 
 def free_memory() -> int:
@@ -68,10 +70,30 @@ def measure(
         from statistics import median  # late: bundles have no command that measures
 
         speed = 2 * ECHO_BYTES / median(pieces) / 1e6
-        reached = {other: ask.answer({"reach": other}).get("reached") for other in others}
-        return Way(dialling.accepted, median(round_trips) * 1e3, speed, reached)
+        reached = {other: _link(ask.answer({"reach": other}).get("reached")) for other in others}
+        facts = {name: _count(dialling.accepted.get(name)) for name in ("memory", "processors")}
+        return Way(facts, median(round_trips) * 1e3, speed, reached)
     finally:
         dialling.close()
+
+
+def _link(said: object) -> dict[str, Any]:
+    """Return the link to another worker as a worker describes it: numbers, or a problem."""
+    known = said if isinstance(said, dict) else {}
+    problem = known.get("problem", "it does not say")
+    numbers = {name: known.get(name) for name in ("milliseconds", "megabytes")}
+    if all(_is_number(number) for number in numbers.values()):
+        return numbers
+    return {"problem": " ".join(str(problem).split())[:_MAX_PROBLEM]}
+
+
+def _count(said: object) -> int | None:
+    return said if isinstance(said, int) and _is_number(said) else None
+
+
+def _is_number(said: object) -> bool:
+    is_numeric = isinstance(said, int | float) and not isinstance(said, bool)
+    return is_numeric and 0 <= said < _LARGE  # type: ignore[operator]
 
 
 class _Asking:
@@ -88,7 +110,11 @@ class _Asking:
         return time.perf_counter() - began
 
     def answer(self, head: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
-        """Return the answer to a message."""
+        """Return the answer to a message.
+
+        Raises:
+            Lost: there is none.
+        """
         connection = self._connection
         until = time.monotonic() + self._seconds + ("reach" in head) * REACH_SECONDS
         try:
@@ -103,6 +129,8 @@ class _Asking:
                     return head
         except Gone as error:
             raise self._lost(f"it is gone ({error})") from None
+        except Garbage as error:
+            raise self._lost(f"it sent {error}") from None
         raise self._lost(f"it has not answered within {self._seconds:g} seconds")
 
     def _lost(self, why: str) -> Lost:

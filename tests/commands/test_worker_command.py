@@ -18,8 +18,10 @@ from support import tiny_models
 from support.paths import ROOT
 from support.workers import SECRET, Worker
 
+from cowmlx.__main__ import make_parser
 from cowmlx.commands.worker import server
-from cowmlx.machines import wire
+from cowmlx.errors import Lost
+from cowmlx.machines import measuring, wire
 
 SERVICES = ROOT / "examples/worker"
 
@@ -171,6 +173,44 @@ def test_machines_check_measures_all_ways(place):
     finally:
         for each in workers:
             each.end()
+
+
+def test_a_worker_that_sends_no_message_is_a_problem():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"\xff" * 64)
+        ask = measuring._Asking("10.0.0.2:7", wire.Connection(ours), 60)
+        with pytest.raises(Lost, match=r"worker 10\.0\.0\.2:7: it sent a message of"):
+            ask.answer({"echo": 0})
+
+
+@pytest.mark.parametrize(
+    ("said", "link"),
+    [
+        ({"milliseconds": 1, "megabytes": 2.5}, {"milliseconds": 1, "megabytes": 2.5}),
+        ({"milliseconds": "x", "megabytes": 1}, {"problem": "it does not say"}),
+        ({"milliseconds": True, "megabytes": 1}, {"problem": "it does not say"}),
+        ({"milliseconds": float("nan"), "megabytes": 1}, {"problem": "it does not say"}),
+        ({"milliseconds": 10**400, "megabytes": 1}, {"problem": "it does not say"}),
+        ({"problem": "it is\ngone"}, {"problem": "it is gone"}),
+        ([], {"problem": "it does not say"}),
+    ],
+    ids=["good", "text", "truth", "nan", "huge", "problem", "list"],
+)
+def test_numbers_of_workers_are_checked(said, link):
+    assert measuring._link(said) == link
+
+
+def test_texts_of_workers_are_harmless(place, monkeypatch, capsys):
+    reached = {"127.0.0.1:2": {"problem": "\x1b[2J"}}
+    way = measuring.Way({"memory": None, "processors": 1}, 1.0, 2.0, reached)
+    monkeypatch.setattr(measuring, "measure", lambda *_: way)
+    given = ["machines", "check", "127.0.0.1:1", "--secret-file", str(place / "secret")]
+    arguments = make_parser().parse_args(given)
+    assert arguments.run(arguments) == 0
+    told = capsys.readouterr().out
+    assert "an unknown amount of memory are free" in told
+    assert told.endswith("  to 127.0.0.1:2: \\x1b[2J\n")
 
 
 def test_the_services_run_the_command(place):
