@@ -50,7 +50,10 @@ def uninstall(engine: Path) -> None:
             remove(path)
         except OSError as error:
             left.append(str(error))
-    shutil.rmtree(going)
+    try:
+        shutil.rmtree(going)
+    except OSError as error:
+        left.append(str(error))
     if left:
         sys.exit(f"uninstall: all but these was removed: {'; '.join(left)}")
     print(f"uninstalled {engine.parent / LIBRARY}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from prefixes import Prefix, make
 from support.compiler import run
 from support.paths import LIBRARY, ROOT
 
+from cowmlx.commands import installation
 from tools.packaging.headers import headers
 
 pytestmark = pytest.mark.xdist_group("packaging")
@@ -182,6 +184,17 @@ def test_what_cannot_be_removed_is_named(installed, tmp_path):
     assert done.returncode == 1
     assert f"{config / 'cowmlx-config.cmake'}" in done.stderr
     assert [path for path in copy.rglob("*") if not path.is_dir()] == [config]
+
+
+def test_an_environment_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "cowmlx").mkdir()
+
+    def fail(path):
+        raise PermissionError(errno.EACCES, "Permission denied", f"{path}/bin")
+
+    monkeypatch.setattr(installation.shutil, "rmtree", fail)
+    with pytest.raises(SystemExit, match="all but these was removed: .*Permission denied.*bin"):
+        installation.uninstall(tmp_path / "cowmlx")
 
 
 def test_a_source_tree_and_pip_s_package_are_not_uninstalled(installed, tmp_path, environment):
