@@ -39,6 +39,7 @@ static void check(cow_mlx_status status) {
 /* A chat message of one user, as JSON. */
 static char* user_message(const char* content) {
   char* json = malloc(6 * strlen(content) + 64);
+  if (!json) abort();
   char* end = json + sprintf(json, "[{\"role\": \"user\", \"content\": \"");
   for (const char* c = content; *c; c++) {
     if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') {
