@@ -14,7 +14,8 @@
     print(made.run(x=x, y=y))
 
 Each operation of the table (``cow_mlx_operations_info``) is a function of this module and a method
-of values. It takes inputs in order, and attributes by name.
+of values. It takes inputs in order, and attributes by name. The operation ``trace``, the sum of a
+diagonal, is a method alone: the function of this module makes programs.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class TracedProgram:
         """
         save(self._entry, self._values, path)
 
-    def run(self, **inputs: Any) -> Any:
+    def run(self, /, **inputs: Any) -> Any:
         """Run it in this process; parameters that are left out have their values.
 
         Args:

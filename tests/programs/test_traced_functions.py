@@ -375,6 +375,11 @@ def test_runs_name_what_they_lack():
         made.run(x=[1.0, 2.0, 3.0], y=1)
 
 
+def test_an_input_may_have_any_name():
+    made = program.trace(lambda self: self + 1, inputs={"self": ("float32", [2])})
+    assert made.run(self=mx.array([1.0, 2.0])).tolist() == [2, 3]
+
+
 def test_files_are_written_together_or_not_at_all(tmp_path):
     """A failure leaves the earlier program with its values."""
     path = tmp_path / "made.json"
