@@ -193,7 +193,7 @@ def test_an_environment_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", f"{path}/bin")
 
     monkeypatch.setattr(installation.shutil, "rmtree", fail)
-    with pytest.raises(SystemExit, match="all but these was removed: .*Permission denied.*bin"):
+    with pytest.raises(SystemExit, match=r"all but these was removed: .*Permission denied.*bin"):
         installation.uninstall(tmp_path / "cowmlx")
 
 
