@@ -566,6 +566,28 @@ def test_ctrl_c_ends_a_pipe_with_its_status(lib, tmp_path, environment):
     assert (chat.returncode, told) == (130, b"")
 
 
+# Ctrl-C while the model loads, at the first that the chat hears of it.
+INTERRUPTED = (
+    "import signal, sys\n"
+    "from cowmlx.__main__ import main\n"
+    "from cowmlx.commands import chat\n"
+    "def show(text):\n"
+    "    if '%' in text: signal.raise_signal(signal.SIGINT)\n"
+    "chat.show_progress = show\n"
+    "sys.exit(main())"
+)
+
+
+def test_ctrl_c_ends_the_loading(environment):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "chat", str(CALF), "-p", FOX],
+        capture_output=True,
+        env=environment,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 # The plain chat: without prompt_toolkit and rich.
 PLAIN = (
     "import sys; sys.modules['rich'] = sys.modules['prompt_toolkit'] = None\n"

@@ -137,9 +137,7 @@ def _draft(library: Library, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return what drafts tokens: a model, which is loaded, or the own heads of the chat's model."""
     given: dict[str, Any] = {"draft_heads": 1} if arguments.draft_heads else {}
     if arguments.draft:
-        show_progress(f"loading {arguments.draft}")
-        path = os.fsencode(arguments.draft)
-        given["draft"] = library.opened("model_load", path, library.params("model"))
+        given["draft"] = _loaded(library, arguments.draft)
     return given
 
 
@@ -184,8 +182,31 @@ def _load(library: Library, arguments: argparse.Namespace) -> int:
         given["quantize_bits"] = arguments.quantize_bits
     if arguments.trust_remote_code:
         given["trust_remote_code"] = True
-    params = library.params("model", **given)
-    return library.opened("model_load", os.fsencode(arguments.model), params)
+    return _loaded(library, arguments.model, **given)
+
+
+def _loaded(library: Library, path: str, **given: Any) -> int:
+    """Load a model, and show how far it is; Ctrl-C ends it."""
+    from cowmlx.commands.chat.session import interrupts
+    from cowmlx.host.library import HostError
+
+    show_progress(f"loading {path}")
+    with interrupts() as interrupted:
+
+        def on_progress(fraction: float, stage: bytes) -> bool:
+            show_progress(f"loading {path}: {stage.decode()} {fraction:.0%}")
+            return not interrupted
+
+        params = library.params("model", progress=on_progress, **given)
+        try:
+            model = library.opened("model_load", os.fsencode(path), params)
+        except HostError:
+            if interrupted:
+                raise KeyboardInterrupt from None
+            raise
+    if interrupted:
+        raise KeyboardInterrupt
+    return model
 
 
 def _sampling(arguments: argparse.Namespace, recommended: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Session:
 
     def _answer_once(self) -> Answer:
         begun = time.monotonic()
-        with _interrupts() as interrupted:
+        with interrupts() as interrupted:
 
             def on_event(kind: int, text: str, name: str) -> bool:
                 if kind == abi.EVENT_TEXT:
@@ -154,7 +154,7 @@ class Session:
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def interrupts() -> Iterator[list[int]]:
     """Yield a list that Ctrl-C fills; it does nothing else meanwhile."""
     seen: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
