@@ -155,9 +155,12 @@ class Generation(Handover):
         self._end(constants.FINISH_CANCELED)
         if isinstance(error, Lost):
             self._sequence.forget_last(unseen)
-            return
-        with suppress(BaseException):  # an error of its batch says less than this one
-            self._sequence.reset()
+        else:
+            with suppress(BaseException):  # an error of its batch says less than this one
+                self._sequence.reset()
+        if self.waiter is None:  # no turn may follow, and hosts wait for the end
+            with suppress(BaseException):
+                self.show()
 
     def _end(self, finish: int) -> None:
         self.finish = finish

@@ -120,7 +120,7 @@ class Lane:
                 context.settle()
                 return served
             together = self._step_together(context)
-            if not together:
+            if not together and not context.generation.ended:  # it may have failed as it joined
                 self._step_alone(context)
         except BaseException as error:  # ends this generation, and nothing else
             context.fail(error)
@@ -394,6 +394,7 @@ class Lane:
         """Start the steps after the pending tokens, then read these."""
         batch = self._batch
         assert batch is not None
+        left = [one for one in self.contexts if one.sequence.has_left and one.sequence.row is None]
         taken: list[tuple[Context, Step]] = []
         for context in contexts:
             assert context.generation is not None
@@ -412,6 +413,10 @@ class Lane:
             else:
                 self._samples.follow(fed, rows, logits)
         self.read(taken)
+        if fed and self.spoiled is None:  # what they have left with was computed before
+            for context in left:
+                if context.generation is None or not context.generation.awaits_host:
+                    context.sequence.has_left = False
 
     def read(self, taken: list[tuple[Context, Step]]) -> None:
         """Read the tokens of steps whose successors are computing."""

@@ -109,6 +109,7 @@ class Lanes:
         if not self._untaken:
             return
         for context in tuple(self._untaken):
+            context.note_taken()
             if not _has_untaken(context):
                 self._untaken.discard(context)
             elif context.cancel_epoch() != context.generation.cancel_epoch:  # type: ignore[union-attr]

@@ -231,6 +231,7 @@ class RemoteLane(Lane):
     def _step_alone(self, context: Context) -> None:
         generation = context.generation
         assert generation is not None
+        context.sequence.has_left = False  # ranks have the layers
         with mx.stream(self.stream):
             if generation.prefilling:
                 self._post_chunk(context, generation)

@@ -99,8 +99,9 @@ def _sample(batch_sampler: BatchSampler, wanted: list[Wanted], parts: list[mx.ar
             for context, _, _ in wanted:
                 context.fail(error)
             return
-        for one in wanted:  # so that only those that cause it fail
-            _sample(BatchSampler(), [one], parts)
+        for context, input_, row in wanted:  # so that only those that cause it fail
+            own, at = (parts, row) if len(parts) == 1 else ([parts[row]], 0)
+            _sample(BatchSampler(), [(context, input_, at)], own)
         return
     for (context, _, _), sample in zip(wanted, samples, strict=True):
         assert context.generation is not None

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from driver import ENDLESS, KINDS, KV, RECURRENT, delivered, greedy, opened, prompt
+from support import on_dispatch
 from support.async_calls import FOREVER, begin, held, poll
 from support.callbacks import Callbacks, StatusError
 from support.signatures import (
@@ -15,6 +16,7 @@ from support.signatures import (
     EHANDLE,
     EINTERNAL,
     EINVAL,
+    ENOMEM,
     ESTATE,
     ETIMEDOUT,
     FINISH_CANCELED,
@@ -24,6 +26,8 @@ from support.signatures import (
 )
 from support.wake import readable, wake_fd
 
+from cowmlx.errors import Shortage
+from cowmlx.generated import constants
 from cowmlx.generation.generation import Generation
 
 START = prompt(20)
@@ -351,6 +355,30 @@ def test_a_cancel_when_its_context_rests(lib, tiny, open_context, kind, watched)
         assert pieces[-1].finish == FINISH_CANCELED
         assert len(pieces) == 1 or kind != KV
         assert lib.tokens(context) == START
+
+
+def test_a_batch_that_ends_outside_of_a_turn_tells_its_hosts(lib, tiny, open_context):
+    """A call of one context meets the failure of a step, and no other call wakes the engine."""
+    contexts = [open_context(tiny(KV)) for _ in range(2)]
+    for context in contexts:
+        begin(lib, context, START, max_tokens=ENDLESS)
+    for _ in range(4):
+        for context in contexts:
+            assert lib.next(context).status == OK
+    for context in contexts:
+        assert poll(lib, context) == OK
+
+    def fail(service) -> bool:
+        own = service._runtime.handles.get(constants.KIND_CONTEXT, contexts[0])
+        shares = own.shares_steps
+        own.fail(Shortage("no memory is left"))
+        return shares
+
+    with on_dispatch.runner(lib) as run:
+        assert run(fail)
+    for context in contexts:
+        error = failure(lib, context)
+        assert (error.status, "no memory" in error.message) == (ENOMEM, True)
 
 
 def test_the_timeout_of_the_generation(lib, tiny, open_context):

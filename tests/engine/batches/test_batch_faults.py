@@ -323,6 +323,7 @@ def test_one_that_loses_its_tokens_as_it_joins_ends_alone(engine, model, monkeyp
         begin(engine, context, number)
     tokens, errors = read(engine, contexts)
     assert [error is not None for error in errors] == [False, False, True, False]
+    assert "broken" in str(errors[VICTIM])
     assert [tokens[number] for number in (0, 1, 3)] == [expected[number] for number in (0, 1, 3)]
     assert engine.context_tokens(contexts[VICTIM]) == []
 
