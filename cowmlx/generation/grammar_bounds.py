@@ -155,6 +155,7 @@ def parse_schema(grammar: str) -> dict[str, Any] | bool:
 
 def check_schema(schema: Any) -> None:
     """Raise InvalidArgument if a JSON schema goes beyond one of the bounds."""
+    check_classes((regex, "") for node, _ in _objects(schema) for regex in _regexes(node))
     properties = pattern_properties = patterns = merges = alternatives = 0
     multiples, references = set(), {"#"}
     for node, _ in _objects(schema):
@@ -192,6 +193,12 @@ def check_schema(schema: Any) -> None:
         )
     depth = sum(_depth(_target(schema, reference)) for reference in references)
     check_number(depth, _MAX_DEPTH, "levels, if every $ref is followed once")
+
+
+def _regexes(node: dict[str, Any]) -> list[str]:
+    """Return the regexes of an object of a schema."""
+    named, own = node.get("patternProperties"), node.get("pattern")
+    return [*(named if isinstance(named, dict) else []), *([own] if isinstance(own, str) else [])]
 
 
 def _objects(value: Any) -> Iterator[tuple[dict[str, Any], int]]:

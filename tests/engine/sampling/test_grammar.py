@@ -613,6 +613,14 @@ SLOW = {
         GRAMMAR_LARK,
         f'start: "a\\"/" </b> A // "\nA: /\\/{WIDE * 200}/ix B: "/" # \'',
     ),
+    "classes in a schema": (
+        GRAMMAR_JSON_SCHEMA,
+        json.dumps({"patternProperties": {f"(?i){WIDE * 200}": True}}),
+    ),
+    "classes in a schema in Lark": (
+        GRAMMAR_LARK,
+        "start: %json " + json.dumps({"type": "string", "pattern": f"(?i){WIDE * 200}"}),
+    ),
     "classes of a flag behind a space": (GRAMMAR_LARK, f"start: A\nA: /( ?i:{WIDE * 200})/x"),
 }
 MANY = "[a-z]" * 65
