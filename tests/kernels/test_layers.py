@@ -286,8 +286,9 @@ def test_prompts_of_a_batch_are_to_the_bit_what_they_are_alone(pair):
             assert mx.array_equal(together[row.index, : len(prompt)], alone).item()
 
 
-def test_parts_of_a_row_of_a_batch_are_what_they_are_alone(pair):
-    model, _ = pair("llama")
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma"])
+def test_parts_of_a_row_of_a_batch_are_what_they_are_alone(pair, family):
+    model, _ = pair(family)
     batch = Batch(model.make_cache(), mx.default_stream(mx.default_device()))
     alone, rows, prompts = [], [], [PROMPT[:2], PROMPT * 2, PROMPT[:1]]
     for length in (1500, 1100, 30):

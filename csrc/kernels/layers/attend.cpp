@@ -97,7 +97,7 @@ void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, fl
 
 namespace {
 
-/* Positions of a part. Few queries see the parts of a long context side by side, so that all
+/* Positions of a part. Few queries attend to the parts of a long context in parallel, so that all
  * threads have one where there are fewer heads of keys than threads. How a row is cut depends on
  * that row alone. */
 constexpr int PART = 1024;
@@ -168,14 +168,17 @@ class Attending {
   int64_t width() const { return int64_t{a_.heads} * a_.key_dim; }
   int64_t out_width() const { return int64_t{a_.heads} * a_.value_dim; }
 
+  /* Queries of a part, at most. */
+  int most_queries() const { return std::min(step_.tokens, FEW_QUERIES); }
+
   /* What attention() takes, and queries of a part, which each thread turns for itself. */
   size_t worker_numbers() const {
     const size_t own = step_.table->attention_size(a_.key_dim, a_.value_dim);
-    return own + (parts_ > 1 ? size_t{FEW_QUERIES} * each_ * a_.key_dim : 0);
+    return own + (parts_ > 1 ? size_t{1} * most_queries() * each_ * a_.key_dim : 0);
   }
 
   /* Results of a part, and what its queries' results are weighed by. */
-  size_t part_numbers() const { return size_t{FEW_QUERIES} * each_ * (a_.value_dim + 2); }
+  size_t part_numbers() const { return size_t{1} * most_queries() * each_ * (a_.value_dim + 2); }
   size_t units() const { return parts_ > 1 ? size_t{1} * step_.rows * a_.groups * parts_ : 0; }
   int64_t unit(int row, int group, int part) const {
     return (int64_t{row} * a_.groups + group) * parts_ + part;
@@ -234,7 +237,7 @@ class Attending {
     attention.query_stride = each_ * a_.key_dim;
     attention.out = task.partial;
     attention.out_stride = each_ * a_.value_dim;
-    attention.state = task.partial + int64_t{FEW_QUERIES} * each_ * a_.value_dim;
+    attention.state = task.partial + int64_t{most_queries()} * each_ * a_.value_dim;
   }
 
   /* Norm and turn the queries: in place, or where attention reads them. */
@@ -252,7 +255,7 @@ class Attending {
   void merge(int row, int group, const float* partial, float* out) const {
     const int count = own_tokens(row, 0, step_.tokens), parts = span(row).parts();
     const size_t size = part_numbers();
-    const float* state = partial + int64_t{FEW_QUERIES} * each_ * a_.value_dim;
+    const float* state = partial + int64_t{most_queries()} * each_ * a_.value_dim;
     for (int query = 0; query < count * each_; query++, state += 2, partial += a_.value_dim) {
       float largest = state[0], total = 0, weights[MOST_PARTS];
       for (int part = 1; part < parts; part++) largest = std::max(largest, state[part * size]);

@@ -20,9 +20,10 @@ class Convolution : public WithGradient, public Extensible {
     job.x = lying(inputs[0], encoder, job.copies[0]);
     add_weight(job, inputs[1], encoder);
     job.bias = biased_ ? lying(inputs[2], encoder, job.copies[2]) : nullptr;
-    job.zeros = temporary<float>(encoder, job.zero_numbers());
-    job.places = temporary<const float*>(encoder, job.workers * job.worker_places());
-    job.lines = temporary<float>(encoder, job.workers * job.worker_lines());
+    Arena counted(nullptr);
+    job.take(counted);
+    Arena arena(temporary<char>(encoder, static_cast<int64_t>(counted.used())));
+    job.take(arena);
     job.y = out.data<float>();
     dispatch(encoder, std::move(job));
   }

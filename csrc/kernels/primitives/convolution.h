@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "arena.h"
 #include "arrays.h"
 #include "convolution_shape.h"
 #include "kept.h"
@@ -100,6 +101,13 @@ struct ConvolutionJob {
   bool positive; /* results below 0 are 0 */
 
   explicit ConvolutionJob(const ConvolutionShape& given) : shape(given), cut(given) {}
+
+  /* Take scratch. */
+  void take(Arena& arena) {
+    zeros = arena.take<float>(zero_numbers());
+    places = arena.take<const float*>(workers * worker_places());
+    lines = arena.take<float>(workers * worker_lines());
+  }
 
   int zero_numbers() const { return shape.channels * (shape.groups == 1 ? shape.kernel[2] : 1); }
   int64_t unit_places() const { return int64_t{shape.taps()} * WINDOWS; }

@@ -185,12 +185,14 @@ void add_caches(Arrays& inputs, const Layers& layers, const LayersCall& call, co
   const size_t each = 2 * static_cast<size_t>(call.quantization.parts());
   if (caches.size() != each * (layers.layers.size() - first))
     refuse("there are not keys and values for every layer");
+  for (const Layer& layer : layers.layers) /* scratch is measured for all of them */
+    if (layer.attention.place < 0 || layer.attention.place >= static_cast<int>(call.places.size()))
+      refuse("a layer has no place");
   for (size_t i = first; i < layers.layers.size(); i++) {
     const AttentionHalf& half = layers.layers[i].attention;
-    if (half.place < 0 || half.place >= static_cast<int>(call.places.size()) ||
-        half.turn.table >= call.angles ||
+    if (half.turn.table >= call.angles ||
         (half.turn.table >= 0 && angles[2 * half.turn.table].shape(1) * 2 != half.turn.dims))
-      refuse("a layer has no place, or no table to turn by");
+      refuse("a layer has no table to turn by");
     const mx::array* own = caches.data() + each * (i - first);
     check_cache(half, call.places[half.place], call.quantization, own,
                 static_cast<int>(call.offsets.size()), tokens);
