@@ -136,7 +136,7 @@ func (p *Program) Run(ctx context.Context, params *RunParams, inputs ...Value) (
 	}
 	l, results := &lowering{}, make([]cValue, count)
 	given, options := values(l, "inputs", inputs), params.lower(l)
-	p.running.add(1) // as long as its end may cancel
+	p.running.add(1) // until ctx can cancel it no more
 	defer p.running.add(-1)
 	cancel := func() int32 { return p.running.ifAlone(p.cancel) }
 	err = l.canceling(ctx, cancel, func() int32 {

@@ -42,7 +42,6 @@ def _measured(workers: list[str], secret: bytes, seconds: float) -> dict[str, di
 
 def _split(folder: Path, size: int) -> dict[str, Any]:
     """Return how a model would be split, and the bytes that a machine needs for its part."""
-    origin.require_python()
     from cowmlx.models import registry, split_models
 
     read = finished(registry.read_folder(str(folder), trust=False))
@@ -78,6 +77,8 @@ def _print_report(found: dict[str, dict[str, Any]], model: dict[str, Any] | None
 
 def check(arguments: argparse.Namespace) -> int:
     """Measure delay and speed between machines, and say whether a model fits."""
+    if arguments.model is not None:
+        origin.require_python()
     try:
         secret = handshake.read_secret(arguments.secret_file, "--secret-file", waits=True)
     except CowMlxError as error:

@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 
 # Samba and NFS servers hold leases on files. One is asked back by the first try, and given back
-# within milliseconds. The kernel would wait for up to 45 s, and all calls with it.
-_LEASE_SECONDS = 5.0
+# within milliseconds. The kernel would wait for up to 45 s. All calls wait meanwhile.
+_LEASE_SECONDS = 0.25
 _PAUSE = 0.005
 
 
@@ -18,7 +18,7 @@ def without_waiting(path: str, flags: int = 0) -> int:
     """Open a file for reading and return its descriptor.
 
     Without O_NONBLOCK, a pipe that nobody writes to would block for ever. A regular file that is
-    leased to another process is tried again for a few seconds.
+    leased to another process is tried again for a quarter of a second.
 
     Args:
         path: the file.
@@ -33,5 +33,5 @@ def without_waiting(path: str, flags: int = 0) -> int:
         with suppress(BlockingIOError):  # in a chain of errors, it would mean too few threads
             return os.open(path, flags)
         if not stat.S_ISREG(os.stat(path).st_mode) or time.monotonic() > deadline:
-            raise OSError(errno.EBUSY, "another process uses it alone", path)
+            raise OSError(errno.EBUSY, "another process holds a lease on it", path)
         time.sleep(_PAUSE)

@@ -19,7 +19,7 @@ def settings_of(params: dict[str, Any]) -> Settings:
     """Return what holds for all steps.
 
     Raises:
-        OutOfRange: a bound of gradients is none.
+        OutOfRange: clip_value or clip_norm is negative or not finite.
     """
     return Settings(
         params["optimizer"] or optimizers.DEFAULT,

@@ -127,7 +127,7 @@ class Settings:
     """Settings of all steps of a training.
 
     Raises:
-        OutOfRange: a bound of gradients is none.
+        OutOfRange: clip_value or clip_norm is negative or not finite.
     """
 
     optimizer: str  # as JSON, see :class:`Optimizer`

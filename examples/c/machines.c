@@ -35,7 +35,8 @@ static cow_mlx_status answer(cow_mlx_model model, int32_t* tokens, size_t* count
     fwrite(text, 1, length, stdout);
     if (status == COW_MLX_OK) tokens[(*count)++] = piece.token;
   }
-  if (status == COW_MLX_ELOST) fprintf(stderr, "%s\n", cow_mlx_error_message());
+  if (status < 0) /* before another call clears the message */
+    fprintf(stderr, "%s: %s\n", cow_mlx_status_name(status), cow_mlx_error_message());
   check(cow_mlx_context_free(context));
   return status;
 }
@@ -67,7 +68,7 @@ int main(int argc, char** argv) {
     status = answer(model, tokens, &count);
     check(cow_mlx_model_free(model));
   }
-  check(status);
+  if (status < 0) return 1; /* answer() has said why */
   printf("\n");
   return cow_mlx_runtime_stop() == COW_MLX_OK ? 0 : 1;
 }

@@ -296,6 +296,9 @@ def test_an_image_goes_with_the_next_message(lib, calf, piped, tmp_path):
     then = piped([f"/load {saved}", "/retry"], "--commands", folder=folder)
     assert "the context is full" in then.stderr  # which the random model's answer has filled
     assert answered["content"][:100] in then.stdout
+    dropped = piped([f"/image {picture}", "/image", "What?", f"/save {saved}"], "--commands")
+    assert "no image waits" in dropped.stdout, dropped.stderr
+    assert json.loads(Path(saved).read_text())["messages"][0]["content"] == "What?"
     wrong = piped([f"/image {saved}", "What?"], "--commands", folder=folder)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "PNG" in wrong.stderr

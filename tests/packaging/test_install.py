@@ -14,7 +14,7 @@ from prefixes import Prefix, make
 from support.compiler import run
 from support.paths import LIBRARY, ROOT
 
-from cowmlx.commands import installation
+from cowmlx.commands import installed_files
 from tools.packaging.headers import headers
 
 pytestmark = pytest.mark.xdist_group("packaging")
@@ -192,9 +192,9 @@ def test_an_environment_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
     def fail(path):
         raise PermissionError(errno.EACCES, "Permission denied", f"{path}/bin")
 
-    monkeypatch.setattr(installation.shutil, "rmtree", fail)
+    monkeypatch.setattr(installed_files.shutil, "rmtree", fail)
     with pytest.raises(SystemExit, match=r"all but these was removed: .*Permission denied.*bin"):
-        installation.uninstall(tmp_path / "cowmlx")
+        installed_files.uninstall(tmp_path / "cowmlx")
 
 
 def test_a_source_tree_and_pip_s_package_are_not_uninstalled(installed, tmp_path, environment):

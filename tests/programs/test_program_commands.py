@@ -158,7 +158,8 @@ def test_a_failed_write_keeps_the_old_file(program, inputs, tmp_path, ending):
     old = tmp_path / "out" / f"s.{ending}"
     old.parent.mkdir()
     old.write_text("old")
-    limit = "import resource, signal, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))\n"
+    limit = "import resource, signal, sys\nsys.dont_write_bytecode = True\n"  # it would be cut off
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (40, 40))\n"
     start = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nfrom cowmlx.__main__ import main\n"
     arguments = ["program", "run", str(program), *inputs, "-o", f"s={old}"]
     done = subprocess.run(

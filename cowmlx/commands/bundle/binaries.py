@@ -112,7 +112,9 @@ def detach(paths: list[Path], libraries: Path) -> None:
         here = "$ORIGIN/" + os.path.relpath(libraries, path.parent)
         foreign = [name for name in elf.needed if not _is_there(name, paths)]
         if any(not runpath.startswith("$ORIGIN") for runpath in elf.runpaths):
-            if not elf.set_runpath(here):
+            own = [folder for folder in elf.runpaths if folder.startswith("$ORIGIN")]
+            with_ours = ":".join(dict.fromkeys([*own, here]))
+            if not elf.set_runpath(with_ours) and not elf.set_runpath(":".join(own) or here):
                 raise BundleError(
                     f"{path.name} looks for libraries in {':'.join(elf.runpaths)}, and that cannot "
                     "be changed in place; build it without -rpath"

@@ -213,7 +213,11 @@ def _load(session: Session, rest: str) -> None:
 
 
 def _image(session: Session, rest: str) -> None:
-    """FILE: add an image to the next message."""
+    """FILE: add an image to the next message; without FILE, drop those that wait."""
+    if not rest:
+        session.conversation.images = []
+        session.screen.note("no image waits")
+        return
     path = _path(rest)
     try:
         with open(path, "rb") as file:
