@@ -229,7 +229,7 @@ WORDS, SCALES = mx.zeros((1, 2, 5, 8), dtype=mx.uint32), mx.zeros((1, 2, 5, 1))
 PACKED = (WORDS, SCALES, SCALES)
 
 
-@pytest.mark.parametrize("window", [0, 5])
+@pytest.mark.parametrize("window", [pytest.param(0, marks=pytest.mark.long), 5])
 def test_queries_see_exactly_their_positions_in_long_caches(window):
     """float32 does not tell neighbours behind 2^24 apart."""
     queries, positions = 17, 2**24 + 40  # two vectors of queries where kernels take them
