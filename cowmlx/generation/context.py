@@ -176,7 +176,7 @@ class Context:
         return self.sequence.row is not None or self.sequence.has_left
 
     def _computing(self) -> AbstractContextManager[None]:
-        """Use what a step under way computes, which may have failed."""
+        """Use the results of a step under way, which may have failed."""
         return computing(self, self._stream or self._places.idle_stream)
 
     def abandon(self, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Where a context computes, and who hears of a failure there."""
+"""Where a context computes, and which contexts a failure there ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def computing(context: Context, stream: mx.Stream) -> Iterator[None]:
-    """Use what a step under way computes, outside the turns of its lane.
+    """Use the results of a step under way, outside the turns of its lane.
 
     An error ends the generation: mlx reports a failed step once, so no turn would meet it.
     """

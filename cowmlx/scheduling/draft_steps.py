@@ -56,7 +56,7 @@ class DraftSteps:
         fed: list[tuple[Context, Step]],
         together: bool,
     ) -> None:
-        """Feed drafts, and the tokens of plain steps; read what comes of them.
+        """Feed drafts and the tokens of plain steps, then read the results.
 
         Args:
             drafted: with the tokens to check.

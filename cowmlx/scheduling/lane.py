@@ -125,7 +125,7 @@ class Lane:
         except BaseException as error:  # ends this generation, and nothing else
             context.fail(error)
             together = []
-        self._end_spoiled()  # before hosts get what was read
+        self._end_spoiled()  # before hosts get pieces
         self._steps += 1
         if self._steps % CLEAR_INTERVAL == 0:
             mx.clear_cache()
@@ -413,7 +413,7 @@ class Lane:
             else:
                 self._samples.follow(fed, rows, logits)
         self.read(taken)
-        if fed and self.spoiled is None:  # what they have left with was computed before
+        if fed and self.spoiled is None:  # the layers that they left with are computed
             for context in left:
                 if context.generation is None or not context.generation.awaits_host:
                     context.sequence.has_left = False

@@ -96,7 +96,7 @@ class PromptCache:
     def writer(
         self, model: Model, params: ContextParams, sequence: Sequence, length: int
     ) -> Callable[[Snapshot], None] | None:
-        """Return what writes a processed prompt later; None: so short a one is not written.
+        """Return a writer of a processed prompt; None where it is too short to be kept.
 
         Args:
             model: that processes it.

@@ -46,8 +46,8 @@ cow_request* cow_queue_take(void);
  * is over) or there are objects to release, and not only new requests. */
 bool cow_queue_sleep(int64_t microseconds);
 
-/* Whether cow_queue_wake() was called since this or the last sleep has told of it: calls that run
- * may continue, although requests leave no time to sleep. */
+/* Whether cow_queue_wake() was called since the last call of this function or of cow_queue_sleep()
+ * that reported it. The dispatch thread asks when requests leave it no time to sleep. */
 bool cow_queue_was_woken(void);
 
 /* End a request: its caller wakes up, and owns it again. A request that was never submitted may be

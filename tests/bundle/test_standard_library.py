@@ -1,4 +1,4 @@
-"""What a bundle keeps of a Python's standard library can be imported without the rest."""
+"""Modules of the standard library that a bundle keeps need no others."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_what_lacks_a_tool_is_named_and_the_rest_is_made(tmp_path):
 
 
 def needs(library: str, gcc: str = "3.4.34") -> dict[str, object]:
-    """What a bundle's manifest says of a library that it needs of the system."""
+    """The entry of a system's library in a bundle's manifest."""
     return {"libraries": ["libc.so.6", library], "versions": {"GLIBC": "2.35", "GLIBCXX": gcc}}
 
 

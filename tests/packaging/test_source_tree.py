@@ -128,7 +128,7 @@ def other_python() -> str:
 
 @pytest.mark.long
 def test_another_python_makes_the_environment_anew(tmp_path):
-    """With what was built for the one before, but packages; the same, or none named, keeps it."""
+    """It removes earlier builds, but no packages; the same Python, or none named, keeps all."""
     other = other_python()
     shutil.copy(ROOT / "Makefile", tmp_path)
     outputs = [tmp_path / name for name in ("build/x", "cowmlx/lib/x.so", "cowmlx/_bridge.x.so")]

@@ -40,7 +40,7 @@ static void post(size_t processed) {
   cow_outlets_post(&call, &event);
 }
 
-/* There is always more to tell. */
+/* Each callback posts more progress. */
 static bool on_prompt(size_t processed, size_t total, void* unused) {
   (void)unused;
   EXPECT(processed == (size_t)told && total == MOST);

@@ -192,7 +192,7 @@ def _detach_macho(paths: list[Path], libraries: Path) -> None:
         file = MachO.read(path)
         if file is None:
             continue
-        if file.is_part:  # the tools would change what only the other parts have
+        if file.is_part:  # the tools change all parts, and fail where one lacks a path
             _run("lipo", path, "-thin", "arm64", "-output", path)
         if path.parent == libraries and path.suffix == ".dylib":
             _run("install_name_tool", "-id", f"@rpath/{path.name}", path)

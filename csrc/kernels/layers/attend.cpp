@@ -150,7 +150,7 @@ class Attending {
     int parts() const { return std::max(1, (end - first + length - 1) / length); }
   };
 
-  /* Queries from `first` on of a row's group, and a part of what they see. */
+  /* Queries from `first` on of a row's group, and a part of the positions that they see. */
   struct Task {
     int row, group, first, part;
     float* scratch;
@@ -171,20 +171,20 @@ class Attending {
   /* Queries of a part, at most. */
   int most_queries() const { return std::min(step_.tokens, FEW_QUERIES); }
 
-  /* What attention() takes, and queries of a part, which each thread turns for itself. */
+  /* Scratch of attention(), and the queries of a part, which each thread turns for itself. */
   size_t worker_numbers() const {
     const size_t own = step_.table->attention_size(a_.key_dim, a_.value_dim);
     return own + (parts_ > 1 ? size_t{1} * most_queries() * each_ * a_.key_dim : 0);
   }
 
-  /* Results of a part, and what its queries' results are weighed by. */
+  /* Results of a part, and the largest score and the sum of weights of each query. */
   size_t part_numbers() const { return size_t{1} * most_queries() * each_ * (a_.value_dim + 2); }
   size_t units() const { return parts_ > 1 ? size_t{1} * step_.rows * a_.groups * parts_ : 0; }
   int64_t unit(int row, int group, int part) const {
     return (int64_t{row} * a_.groups + group) * parts_ + part;
   }
 
-  /* What follows a row's own tokens means nothing, and may not change how they are cut. */
+  /* Tokens of a row. Padding follows them, and must not change how they are cut. */
   int own_tokens(int row, int first, int all) const {
     return std::clamp(place_.ends[row] - place_.positions[row] - first, 0, all);
   }

@@ -94,7 +94,7 @@ class Integers {
     }
   }
 
-  /* An element; int64_t's greatest number for what is above it. */
+  /* An element, or int64_t's greatest number where the element is greater. */
   int64_t at(int64_t place) const {
     return visit([&]<class T>(const T* values) -> int64_t {
       if constexpr (std::is_same_v<T, uint64_t>)

@@ -27,8 +27,8 @@ class PackedWeight {
         blocks(mx::allocator::malloc(static_cast<size_t>(numbers) * sizeof(float)), {0},
                mx::float32) {}
 
-  /* What a task holds as long as it is to fill the blocks; null if they are filled, or another
-   * task holds it. An evaluation that fails lets go of it. */
+  /* A claim, held by the task that fills the blocks; null if they are filled, or another task
+   * holds it. An evaluation that fails drops its claim. */
   std::shared_ptr<void> claim() {
     const std::lock_guard<std::mutex> held(lock_);
     if (ready.load(std::memory_order_acquire) || !filling_.expired()) return nullptr;

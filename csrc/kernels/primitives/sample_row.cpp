@@ -133,7 +133,7 @@ class Left {
   int size() const { return size_; }
   float best() const { return table_.highest(values_, size_); }
 
-  /* Drop all but what `keeps(place)` says, unless nothing would be left. */
+  /* Keep the places for which `keeps(place)` is true; all of them if it is true for none. */
   template <class Keeps>
   void keep(Keeps keeps) {
     const float first_value = values_[0];

@@ -1,7 +1,6 @@
 /* Starts with a Python home that cannot be loaded (argv[1]), or if that is empty where no thread
  * can be created, then runs another Python (the libpython argv[2], with the packages in argv[3]),
- * and starts again. What follows the two statuses on stdout is said by that Python, which shall be
- * as it was. */
+ * and starts again. Prints two statuses; then that Python prints, and must be unchanged. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>

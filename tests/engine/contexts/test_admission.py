@@ -125,7 +125,7 @@ def test_kept_prompts_are_given_back_first(lib, tiny, open_context, device, monk
 
 
 def admitting(monkeypatch, reclaim=lambda: None):
-    """Return what admits work, all of which is looked at, and its runtime."""
+    """Return an Admission that checks work of any size, and its runtime."""
     monkeypatch.setattr(admission, "RESERVE", 0)
     runtime = SimpleNamespace(
         memory_is_limited=False, limits=lambda: [], streams=SimpleNamespace(device="a device")

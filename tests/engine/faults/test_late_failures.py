@@ -1,4 +1,4 @@
-"""Steps that fail while they compute: mlx reports that once, and no host gets what follows."""
+"""Steps that fail while they compute: mlx reports it once, and no host gets their tokens."""
 
 from __future__ import annotations
 
