@@ -20,15 +20,18 @@ from benchmarks.support.paths import HOSTS
 
 @benchmark
 def networks(large: bool) -> list[Row]:
-    """Steps/s of an MLP and a convolution network, against plain mlx and PyTorch.
+    """Steps/s of small networks (hosts/small_networks.py), against plain mlx and PyTorch.
 
-    Batches of 64 pictures of 28 x 28. "train" is a step with Adam whose loss the host reads,
+    Batches of 64 rows. "train" is a step with Adam whose loss the host reads,
     "gradient" the loss and the gradients alone. One process for each side, which take turns; mlx
     has the library's BLAS. PyTorch takes part if the Python of COWMLX_TORCH, or else
     /usr/bin/python3, has it. "cpu" is by processor time of all threads, which a busy machine
     changes less.
     """
-    steps = {"mlp": 200, "convolutions": 20}
+    steps = {
+        **{"logistic": 500, "mlp": 200, "convolutions": 20, "vae": 100},
+        **{"encoder": 10, "lstm": 30, "resnet": 4},
+    }
     pythons = {"library": sys.executable, "mlx": sys.executable}
     if has("torch, numpy"):
         pythons["torch"] = PEERS
