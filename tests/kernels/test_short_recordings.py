@@ -132,7 +132,7 @@ def test_what_a_stream_throws_is_thrown_and_leaves_nothing():
 def copied(x, weight):
     """Reshapes that have to copy: a transposed array has gaps."""
     turned = x.transpose(2, 1, 0)
-    return [turned.reshape(-1) for _ in range(8)]
+    return [turned.reshape(1 << at, -1) for at in range(8)]
 
 
 def test_a_run_that_would_keep_too_much_needs_a_graph():

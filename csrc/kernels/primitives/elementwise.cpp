@@ -16,6 +16,7 @@ constexpr int64_t CHUNK_WORK = 1 << 15;   /* numbers of all values of a chunk: s
 constexpr size_t MOST_INSTRUCTIONS = 512; /* of an operation */
 constexpr size_t MOST_WORK = 1 << 24;     /* numbers of all of them: nothing ends it midway */
 constexpr size_t MOST_INPUTS = 64;
+constexpr size_t LARGE = 1 << 12; /* numbers of an operation that is worth several threads */
 
 /* Values are numbered: first the inputs, then the result of each instruction. */
 struct Instruction {
@@ -62,11 +63,44 @@ struct Plan {
   }
 };
 
+/* How an input's numbers are spread over the results': runs of `inner` numbers, each `repeat` times
+ * one after the other. */
+struct Spread {
+  int64_t inner, repeat;
+};
+
+/* None if the axes along which numbers repeat do not lie beside each other. */
+std::optional<Spread> spread(const mx::Shape& own, const mx::Shape& all) {
+  if (own.size() > all.size()) return std::nullopt;
+  const auto missing = all.size() - own.size();
+  Spread found{1, 1};
+  bool is_behind = false; /* another axis follows the repeated ones */
+  for (size_t axis = all.size(); axis-- > 0;) {
+    const int64_t side = all[axis], mine = axis < missing ? 1 : own[axis - missing];
+    if (side == 1 && mine == 1) continue;
+    if (mine == 1) {
+      if (is_behind) return std::nullopt;
+      found.repeat *= side;
+    } else if (mine != side) {
+      return std::nullopt;
+    } else if (found.repeat == 1) {
+      found.inner *= side;
+    } else {
+      is_behind = true;
+    }
+  }
+  return found;
+}
+
 /* An input: as many numbers as the results have, or fewer, which repeat. */
 struct Source {
   std::optional<Copy> copy;
   const float* data;
-  int64_t period;
+  int64_t size;
+  Spread spread;
+
+  /* Whether all blocks of it are the same. */
+  bool is_steady() const { return size == spread.inner && BLOCK % size == 0; }
 };
 
 struct Job {
@@ -78,28 +112,34 @@ struct Job {
   int64_t size, chunk;
   int workers;
 
-  /* Numbers [first, first + n) of an input. */
-  const float* read(size_t input, int64_t first, int n, float* block) const {
-    const Source& source = sources[input];
-    if (source.period == size) return source.data + first;
-    if (source.period == 1) {
-      std::fill_n(block, n, source.data[0]);
-      return block;
-    }
-    int64_t at = first % source.period;
-    for (int done = 0; done < n; at = 0) {
-      const auto part = static_cast<int>(std::min<int64_t>(n - done, source.period - at));
-      std::copy_n(source.data + at, part, block + done);
-      done += part;
+  /* Numbers [first, first + n) of an input, in a block unless they lie side by side. The block of
+   * a steady input is filled when a worker begins. */
+  const float* read(const Source& source, int64_t first, int n, float* block, bool begins) const {
+    const auto [inner, repeat] = source.spread;
+    if (repeat == 1) return source.data + first;
+    if (source.is_steady() && !begins) return block;
+    const int most = source.is_steady() ? BLOCK : n;
+    for (int done = 0; done < most;) {
+      const int64_t at = first + done, run = at / inner;
+      const float* from = source.data + run / repeat * inner + at % inner;
+      if (inner == 1) {
+        const auto part = static_cast<int>(std::min<int64_t>(most - done, repeat - run % repeat));
+        std::fill_n(block + done, part, *from);
+        done += part;
+      } else {
+        const auto part = static_cast<int>(std::min<int64_t>(most - done, inner - at % inner));
+        std::copy_n(from, part, block + done);
+        done += part;
+      }
     }
     return block;
   }
 
-  void block(int64_t first, int n, float* own, const float** values) const {
+  void block(int64_t first, int n, float* own, const float** values, bool begins) const {
     const auto inputs = static_cast<size_t>(plan->inputs);
     float* next = own + int64_t{plan->count} * BLOCK;
     for (size_t input = 0; input < inputs; input++, next += BLOCK)
-      values[input] = read(input, first, n, next);
+      values[input] = read(sources[input], first, n, next, begins);
     for (size_t at = 0; at < plan->instructions.size(); at++) {
       const Instruction& does = plan->instructions[at];
       float* to = plan->results[at] >= 0 ? outputs[static_cast<size_t>(plan->results[at])] + first
@@ -118,7 +158,7 @@ struct Job {
       const int64_t begin = index * chunk, end = std::min(begin + chunk, size);
       for (int64_t first = begin; first < end; first += BLOCK)
         block(first, static_cast<int>(std::min<int64_t>(BLOCK, end - first)),
-              scratch + worker * room, values);
+              scratch + worker * room, values, first == begin);
     });
   }
 };
@@ -135,7 +175,8 @@ class Elementwise : public Operations, public Several {
       encoder.set_input_array(input);
       Source source{};
       source.data = lying(input, encoder, source.copy);
-      source.period = static_cast<int64_t>(input.size());
+      source.size = static_cast<int64_t>(input.size());
+      source.spread = *spread(input.shape(), outputs[0].shape());
       job.sources.push_back(std::move(source));
     }
     std::vector<bool> taken(inputs.size());
@@ -222,11 +263,7 @@ class Fusion {
     const auto made = makers_.find(place);
     if (made != makers_.end() && is(*made->second->primitive, "Broadcast")) {
       place = made->second->inputs[0];
-      const mx::Shape& own = arrays_[place].shape();
-      const auto begin = std::find_if(own.begin(), own.end(), [](int side) { return side != 1; });
-      if (own.end() - begin > static_cast<std::ptrdiff_t>(shape.size()) ||
-          !std::equal(begin, own.end(), shape.end() - (own.end() - begin)))
-        return std::nullopt;
+      if (!spread(arrays_[place].shape(), shape)) return std::nullopt;
     } else if (arrays_[place].shape() != shape) {
       return std::nullopt;
     }
@@ -294,7 +331,9 @@ class Fusion {
     const Group group = std::move(which->second);
     groups_.erase(which);
     for (const Recorded& step : group.steps) open_.erase(step.outputs[0]);
-    if (group.steps.size() == 1 && !alone_ && !is_compared(group.instructions[0].code)) {
+    const bool is_short = arrays_[group.steps[0].outputs[0]].size() < LARGE;
+    if (group.steps.size() == 1 && is_short && !alone_ &&
+        !is_compared(group.instructions[0].code)) {
       written_.push_back(group.steps[0]);
       return;
     }

@@ -19,8 +19,8 @@ constexpr std::string_view NAMES[] = {COWMLX_BINARY(COWMLX_TEXT) COWMLX_COMPARED
                                           COWMLX_UNARY(COWMLX_TEXT)};
 #undef COWMLX_TEXT
 
-/* mlx's exp, sigmoid, erf, sin and cos of a number, step by step, for loops that compilers turn
- * into vectors: the same bits. */
+/* Functions of a number, step by step, for loops that compilers turn into vectors. First mlx's exp,
+ * sigmoid, erf, sin and cos: the same bits. */
 namespace vectors {
 
 inline float exp(float in) {
@@ -95,6 +95,147 @@ struct Wave {
   }
 };
 
+/* ---- functions whose bits are not mlx's: polynomials of Cephes (Moshier) ---- */
+
+constexpr float INFINITE = std::numeric_limits<float>::infinity();
+constexpr float NOTHING = std::numeric_limits<float>::quiet_NaN();
+
+/* x = whole * ln 2 + part, and exp(part) - 1 - part. x is in -104 to 89. */
+struct Powers {
+  float whole, part, rest;
+
+  explicit Powers(float x) {
+    whole = std::floor(std::fma(x, 1.44269504088896341F, 0.5F));
+    part = std::fma(whole, -0.693359375F, x);
+    part = std::fma(whole, 2.12194440e-4F, part);
+    float y = 1.9875691500e-4F;
+    y = std::fma(y, part, 1.3981999507e-3F);
+    y = std::fma(y, part, 8.3334519073e-3F);
+    y = std::fma(y, part, 4.1665795894e-2F);
+    y = std::fma(y, part, 1.6666665459e-1F);
+    y = std::fma(y, part, 5.0000001201e-1F);
+    rest = y * part * part;
+  }
+};
+
+/* 2 to the power of a whole number in -126 to 127. */
+inline float two_to(float whole) {
+  return std::bit_cast<float>((static_cast<int32_t>(whole) + 127) << 23);
+}
+
+/* exp(x) for x in -87 to 88. */
+inline float exact_exp(float x) {
+  const Powers powers(x);
+  return (1.0F + (powers.part + powers.rest)) * two_to(powers.whole);
+}
+
+inline float log(float in) {
+  const bool is_small = in < std::numeric_limits<float>::min();
+  const float scaled = is_small ? in * 8388608.0F : in;
+  const auto bits = std::bit_cast<int32_t>(scaled);
+  /* The number between sqrt(1/2) and sqrt(2), and the power of 2. */
+  const int32_t above = (bits - 0x3f3504f3) >> 23;
+  const float x = std::bit_cast<float>(bits - (above << 23)) - 1.0F;
+  const float power = static_cast<float>(above) - (is_small ? 23.0F : 0.0F);
+  const float z = x * x;
+  float y = 7.0376836292e-2F;
+  y = std::fma(y, x, -1.1514610310e-1F);
+  y = std::fma(y, x, 1.1676998740e-1F);
+  y = std::fma(y, x, -1.2420140846e-1F);
+  y = std::fma(y, x, 1.4249322787e-1F);
+  y = std::fma(y, x, -1.6668057665e-1F);
+  y = std::fma(y, x, 2.0000714765e-1F);
+  y = std::fma(y, x, -2.4999993993e-1F);
+  y = std::fma(y, x, 3.3333331174e-1F);
+  y = y * x * z;
+  y = std::fma(power, -2.12194440e-4F, y);
+  y = std::fma(z, -0.5F, y);
+  y = std::fma(power, 0.693359375F, x + y);
+  y = in == INFINITE ? in : y;
+  y = in == 0.0F ? -INFINITE : y;
+  return in >= 0.0F ? y : NOTHING;
+}
+
+inline float log1p(float x) {
+  const float u = 1.0F + x;
+  const float lost = x > 1.0F ? 1.0F - (u - x) : x - (u - 1.0F); /* in the sum */
+  const float y = log(u) + lost / u;
+  const float ends = u == 0.0F || u == INFINITE ? log(u) : y;
+  return std::fabs(x) < 1e-7F ? x : ends; /* keeps the sign of 0 */
+}
+
+struct Expm1 {
+  float operator()(float in) const {
+    const float above = in > -18.0F ? in : -18.0F;
+    const Powers powers(above < 89.0F ? above : 89.0F);
+    const float half = two_to(powers.whole - 1.0F); /* 2 to the power of 128 is not finite */
+    const float small = powers.part + powers.rest;
+    float y = std::fma(small, half, half - 0.5F) * 2.0F;
+    y = powers.whole == 0.0F ? small : y;
+    y = std::fabs(in) < 1e-7F ? in : y;
+    y = in > 88.8F ? INFINITE : y;
+    return in != in ? in : y;
+  }
+};
+
+struct Log {
+  float operator()(float x) const { return log(x); }
+};
+
+struct Log1p {
+  float operator()(float x) const { return log1p(x); }
+};
+
+struct Tanh {
+  float operator()(float in) const {
+    const float x = std::fabs(in), most = x < 10.0F ? x : 10.0F;
+    const float large = 1.0F - 2.0F / (exact_exp(2.0F * most) + 1.0F);
+    const float z = x * x;
+    float y = -5.70498872745e-3F;
+    y = std::fma(y, z, 2.06390887954e-2F);
+    y = std::fma(y, z, -5.37397155531e-2F);
+    y = std::fma(y, z, 1.33314422036e-1F);
+    y = std::fma(y, z, -3.33332819422e-1F);
+    y = std::fma(y * z, x, x);
+    y = std::copysign(x < 0.625F ? y : large, in);
+    return in != in ? in : y;
+  }
+};
+
+struct Cosh {
+  float operator()(float in) const {
+    const float x = std::fabs(in), e = exact_exp(0.5F * (x < 90.0F ? x : 90.0F));
+    const float y = std::fma(0.5F * e, e, 0.5F / (e * e));
+    const float found = x > 89.5F ? INFINITE : y;
+    return in != in ? in : found;
+  }
+};
+
+struct Sinh {
+  float operator()(float in) const {
+    const float x = std::fabs(in), e = exact_exp(0.5F * (x < 90.0F ? x : 90.0F));
+    const float large = std::fma(0.5F * e, e, -0.5F / (e * e));
+    const float z = x * x;
+    float y = 2.03721912945e-4F;
+    y = std::fma(y, z, 8.33028376239e-3F);
+    y = std::fma(y, z, 1.66667160211e-1F);
+    y = std::fma(y * z, x, x);
+    y = x < 1.0F ? y : large;
+    y = std::copysign(x > 89.5F ? INFINITE : y, in);
+    return in != in ? in : y;
+  }
+};
+
+struct LogAddExp {
+  float operator()(float a, float b) const {
+    const float least = a < b ? a : b, most = a < b ? b : a;
+    const float distance = least - most;
+    const float y = most + log1p(exact_exp(distance > -87.0F ? distance : -87.0F));
+    const float found = most == INFINITE || least == -INFINITE ? most : y;
+    return a != a || b != b ? NOTHING : found;
+  }
+};
+
 }  // namespace vectors
 
 template <class Function>
@@ -125,20 +266,22 @@ template <class Function>
 #define COWMLX_CASE(NAME) \
   case Code::NAME:        \
     return each(a, b, n, y, mx::detail::NAME{});
-    COWMLX_BINARY(COWMLX_CASE)
+    COWMLX_PLAIN_BINARY(COWMLX_CASE)
     COWMLX_COMPARED(COWMLX_CASE)
 #undef COWMLX_CASE
 #define COWMLX_CASE(NAME) \
   case Code::NAME:        \
     return each(a, n, y, mx::detail::NAME{});
     COWMLX_PLAIN(COWMLX_CASE)
-    COWMLX_CURVED(COWMLX_CASE)
 #undef COWMLX_CASE
 #define COWMLX_CASE(NAME) \
   case Code::NAME:        \
     return each(a, n, y, vectors::NAME{});
     COWMLX_VECTORS(COWMLX_CASE)
+    COWMLX_CLOSE(COWMLX_CASE)
 #undef COWMLX_CASE
+    case Code::LogAddExp:
+      return each(a, b, n, y, vectors::LogAddExp{});
     case Code::Sin:
       return waves<true>(a, n, y, mx::detail::Sin{});
     case Code::Cos:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "operation.h"
@@ -37,6 +38,13 @@ inline constexpr std::array<std::string_view, 9> VIEWS = {"Broadcast", "Contiguo
 inline bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
+
+/* Let steps read the results of earlier ones that compute the same, and so leave their own unread.
+ * `kept`: arrays that the recording holds, by their places; `count`: of all places; `results`: the
+ * places that the recording returns. */
+void take_equal(std::vector<Recorded>& steps,
+                const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
+                std::vector<uint32_t>& results);
 
 /* Let kernels multiply with matrices that are inputs or kept. `arrays`: those of all places. */
 void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);

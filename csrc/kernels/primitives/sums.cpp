@@ -89,6 +89,11 @@ class Sum : public Operation {
   int64_t outer_, count_, inner_;
 };
 
+/* Whether a view's elements may lie in another order than its own, or apart. */
+bool makes_gaps(const mx::Primitive& view) {
+  return is(view, "Broadcast") || is(view, "Slice") || is(view, "Transpose");
+}
+
 /* Null if a primitive is no such sum. */
 std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& primitive,
                                       const mx::array& x) {
@@ -108,12 +113,12 @@ std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& prim
 }  // namespace
 
 void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays) {
-  std::vector<bool> viewed(arrays.size());
+  std::vector<bool> gapped(arrays.size());
   for (Recorded& step : steps) {
     if (is_view(*step.primitive))
-      for (const uint32_t place : step.outputs) viewed[place] = true;
+      gapped[step.outputs[0]] = makes_gaps(*step.primitive) || gapped[step.inputs[0]];
     /* mlx adds up a view with gaps in the order of its memory. */
-    if (step.inputs.size() != 1 || viewed[step.inputs[0]]) continue;
+    if (step.inputs.size() != 1 || gapped[step.inputs[0]]) continue;
     if (auto sum = sum_of(step.primitive, arrays[step.inputs[0]])) step.primitive = std::move(sum);
   }
 }

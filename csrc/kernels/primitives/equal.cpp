@@ -1,0 +1,54 @@
+/* Steps of a recording that compute the same as an earlier one. */
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "recording.h"
+
+namespace cowmlx {
+namespace {
+
+/* Whether two steps with equal inputs have equal results. */
+bool is_equal(const Recorded& a, const Recorded& b) {
+  return a.primitive->stream() == b.primitive->stream() && a.shapes == b.shapes &&
+         a.dtypes == b.dtypes && a.primitive->is_equivalent(*b.primitive);
+}
+
+/* The rank, type and bits of an array of one element, which a function may write down many times.
+ */
+std::string text_of(const mx::array& array) {
+  return std::to_string(array.ndim()) + ' ' +
+         std::to_string(static_cast<int>(array.dtype().val())) + ' ' +
+         std::string(array.data<char>(), array.itemsize());
+}
+
+}  // namespace
+
+void take_equal(std::vector<Recorded>& steps,
+                const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
+                std::vector<uint32_t>& results) {
+  std::vector<uint32_t> same(count);
+  std::iota(same.begin(), same.end(), 0);
+  std::map<std::string, uint32_t> numbers;
+  for (const auto& [place, array] : kept)
+    if (array.size() == 1 && array.is_available())
+      same[place] = numbers.try_emplace(text_of(array), place).first->second;
+  std::map<std::pair<std::string, std::vector<uint32_t>>, std::vector<const Recorded*>> known;
+  for (Recorded& step : steps) {
+    for (uint32_t& place : step.inputs) place = same[place];
+    auto& alike = known[{step.primitive->name(), step.inputs}];
+    const auto found = std::ranges::find_if(
+        alike, [&](const Recorded* earlier) { return is_equal(*earlier, step); });
+    if (found == alike.end()) {
+      alike.push_back(&step);
+      continue;
+    }
+    for (size_t at = 0; at < step.outputs.size(); at++)
+      same[step.outputs[at]] = (*found)->outputs[at];
+  }
+  for (uint32_t& place : results) place = same[place];
+}
+
+}  // namespace cowmlx
