@@ -24,6 +24,7 @@ from cowmlx.programs.operations.rules import (
 from cowmlx.programs.operations.vectorized import checks_of_rows, results_of_rows
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.flags import Flags, Note
+from cowmlx.programs.running.slopes import gated, unstacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -333,11 +334,12 @@ class Scope:
         path = (*self._path, node.name)
         depths = [depth] * carries
         length = scanned[0].shape[0]
+        steps = list(zip(*(unstacked(scan) for scan in scanned), strict=True)) if length else []
         rows: list[list[mx.array]] = []
         deepest = depth
         for number in range(length):
             at = length - 1 - number if attributes["reverse"] else number
-            elements = [scan[at] for scan in scanned]
+            elements = steps[at]
             results, deep = self._run(
                 attributes["body"],
                 [*carried, *elements, *rest],
@@ -449,48 +451,3 @@ def zeros(spec: Spec) -> mx.array:
     """Return zeros of a shape of numbers."""
     shape: Any = spec.shape
     return mx.zeros(shape, mlx_dtype(spec.dtype))
-
-
-@mx.custom_function
-def _gated(array: mx.array, holds: mx.array) -> mx.array:
-    return array
-
-
-@_gated.vjp
-def _gated_gradient(
-    arrays: tuple[mx.array, mx.array], cotangent: mx.array, out: mx.array
-) -> tuple[mx.array, mx.array]:
-    _, holds = arrays
-    rows = holds.reshape(*holds.shape, *[1] * (cotangent.ndim - holds.ndim))
-    return mx.where(rows, cotangent, mx.zeros_like(cotangent)), mx.zeros_like(holds)
-
-
-@_gated.vmap
-def _gated_rows(
-    arrays: tuple[mx.array, mx.array], axes: tuple[int | None, int | None]
-) -> tuple[mx.array, int]:
-    count = next(
-        operand.shape[axis] for operand, axis in zip(arrays, axes, strict=True) if axis is not None
-    )
-    array, holds = (
-        mx.broadcast_to(operand, (count, *operand.shape))
-        if axis is None
-        else mx.moveaxis(operand, axis, 0)
-        for operand, axis in zip(arrays, axes, strict=True)
-    )
-    return gated(array, holds), 0
-
-
-def gated(array: mx.array, holds: mx.array) -> mx.array:
-    """Return an array to which a gradient comes back only where a branch is taken.
-
-    Elsewhere the branch's own gradient may be infinite or nan, which times 0 is nan, also in mlx's
-    gradient of ``where``.
-
-    Args:
-        array: floats, of any shape.
-        holds: a bool (); of rows one for each.
-    """
-    function: Any = _gated
-    result: mx.array = function(array, holds)
-    return result
