@@ -62,6 +62,8 @@ def layer_norm(
     if _takes(stream, x) and _is_vector(weight) and _is_vector(bias):
         made: mx.array = kernels.module().layer_norm(x, weight, bias, eps)
         return made
+    if _is_trained(stream, x, weight, bias):
+        return trained.layer_norm(x, weight, bias, eps)
     return mx.fast.layer_norm(x, weight, bias, eps, stream=stream)
 
 
@@ -136,10 +138,28 @@ def quantized_attention(
 
 def softmax(x: mx.array) -> mx.array | None:
     """Return the softmax over the last axis, in float32; None where kernels do not take it."""
+    if _is_trained(None, x):
+        return trained.softmax(x)
     if not _takes(None, x):
         return None
     made: mx.array = kernels.module().softmax(x)
     return made
+
+
+def batch_norm(
+    x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float
+) -> mx.array | None:
+    """Return x (..., C) less the mean of each channel, by its deviation; None without gradients.
+
+    Args:
+        x: (..., C).
+        weight: (C,), a factor of each channel; None: 1.
+        bias: (C,); None: 0.
+        eps: added to the variance.
+    """
+    if _is_trained(None, x, weight, bias):
+        return trained.batch_norm(x, weight, bias, eps)
+    return None
 
 
 def convolution(

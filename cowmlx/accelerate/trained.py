@@ -6,6 +6,8 @@ and repeats much of the work for the gradient.
 
 from __future__ import annotations
 
+import math
+
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels
@@ -90,6 +92,61 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
 
     arrays = (x,) if weight is None else (x, weight)
     result: mx.array = _differentiable(function, gradient, *arrays)
+    return result
+
+
+def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float) -> mx.array:
+    """Rows of float32 (..., N) less their mean, by their deviation; times weight (N,), plus bias.
+
+    Source: Ba et al., 2016, "Layer Normalization".
+    """
+    rows = tuple(range(x.ndim - 1))
+    factor = mx.ones(x.shape[-1:]) if weight is None else weight
+    offset = mx.zeros(x.shape[-1:]) if bias is None else bias
+
+    def function(x: mx.array, factor: mx.array, offset: mx.array) -> mx.array:
+        result: mx.array = kernels.module().layer_norm(x, factor, offset, eps)
+        return result
+
+    def gradient(given: Any, cotangent: mx.array, _: Any) -> Any:
+        x, factor, _ = given
+        centred = x - x.mean(axis=-1, keepdims=True)
+        scale = mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + eps)
+        normed, by = centred * scale, cotangent * factor
+        along = (by * normed).mean(axis=-1, keepdims=True)
+        of_x = scale * (by - by.mean(axis=-1, keepdims=True) - normed * along)
+        return of_x, (cotangent * normed).sum(axis=rows), cotangent.sum(axis=rows)
+
+    result: mx.array = _differentiable(function, gradient, x, factor, offset)
+    return result
+
+
+def batch_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float) -> mx.array:
+    """Channels of float32 (..., C) less their mean, by their deviation; times weight, plus bias.
+
+    Source: Ioffe and Szegedy, 2015, "Batch Normalization".
+    """
+    rows = tuple(range(x.ndim - 1))
+    count = math.prod(x.shape[:-1])
+    factor = mx.ones(x.shape[-1:]) if weight is None else weight
+    offset = mx.zeros(x.shape[-1:]) if bias is None else bias
+
+    def normed_of(x: mx.array) -> tuple[mx.array, mx.array]:
+        centred = x - x.sum(axis=rows) / count
+        scale = mx.rsqrt(mx.square(centred).sum(axis=rows) / count + eps)
+        return centred * scale, scale
+
+    def function(x: mx.array, factor: mx.array, offset: mx.array) -> mx.array:
+        return normed_of(x)[0] * factor + offset
+
+    def gradient(given: Any, cotangent: mx.array, _: Any) -> Any:
+        x, factor, _ = given
+        normed, scale = normed_of(x)  # which a recording computes once
+        total, along = cotangent.sum(axis=rows), (cotangent * normed).sum(axis=rows)
+        of_x = (factor * scale) * (cotangent - total / count - normed * (along / count))
+        return of_x, along, total
+
+    result: mx.array = _differentiable(function, gradient, x, factor, offset)
     return result
 
 

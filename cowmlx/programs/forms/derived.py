@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
+from cowmlx.accelerate import operations
 from cowmlx.programs.dimensions import Dim, DimensionError, evaluate
 from cowmlx.programs.failure import ProgramError, shown
 from cowmlx.programs.forms.form import Form, Output, Rows, Traced, Tracing
@@ -257,7 +258,8 @@ class Gradient(Derived):
             given = list(arrays)
             for index, array in zip(self._chosen, chosen, strict=True):
                 given[index] = array
-            results, flags = trace(given)
+            with operations.plainly():
+                results, flags = trace(given)
             notes[:] = flags
             scaled = results[0] if direction is None else results[0] * direction
             return mx.sum(scaled), results, list(flags.values())

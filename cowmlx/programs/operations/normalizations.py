@@ -132,6 +132,8 @@ def _require_both(inputs: Sequence[Any], attributes: Attributes) -> None:
 
 def _batch_norm(x: mx.array, mean: Any, var: Any, weight: Any, bias: Any, eps: float) -> mx.array:
     if mean is None:
+        if (made := operations.batch_norm(x, weight, bias, eps)) is not None:
+            return made
         return _applied(_normalized(x, tuple(range(x.ndim - 1)), eps), weight, bias)
     return _applied((x - mean) * mx.rsqrt(var + constant(eps, var)), weight, bias)
 
