@@ -122,3 +122,24 @@ def test_equal_steps_are_computed_once():
     assert recording.steps() < 10
     for found, wanted in zip(recording.replay(given), function(*given), strict=True):
         assert mx.allclose(found, wanted)
+
+
+def test_what_inputs_do_not_change_is_computed_once():
+    def function(x):
+        constants = mx.sort(mx.full((3,), 2.0) * mx.arange(3)) + mx.zeros((3,))
+        return [x + constants, constants]
+
+    given = [mx.random.normal((2, 3))]
+    recording = kernels.module().Recording(function, given)
+    assert recording.steps() <= 2  # a broadcast and the sum
+    for _ in range(2):
+        for found, wanted in zip(recording.replay(given), function(*given), strict=True):
+            assert mx.array_equal(found, wanted)
+
+
+def test_a_constant_that_fails_does_so_in_a_replay():
+    recording = kernels.module().Recording(
+        lambda x: [x + mx.linalg.inv(mx.zeros((3, 3)), stream=mx.cpu)], [mx.ones((3, 3))]
+    )
+    with pytest.raises((RuntimeError, ValueError), match="Inverse"):
+        mx.eval(recording.replay([mx.ones((3, 3))]))

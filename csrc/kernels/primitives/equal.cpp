@@ -1,4 +1,4 @@
-/* Steps of a recording that compute the same as an earlier one. */
+/* Steps of a recording that compute the same in each replay, or as an earlier one. */
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -24,7 +24,42 @@ std::string text_of(const mx::array& array) {
          std::string(array.data<char>(), array.itemsize());
 }
 
+/* Bytes of a result that is worth keeping. */
+constexpr size_t MOST_KEPT = 16 << 10;
+
+bool is_small(const Recorded& step, const std::vector<mx::array>& arrays) {
+  return std::ranges::all_of(
+      step.outputs, [&](uint32_t place) { return arrays[place].nbytes() <= MOST_KEPT; });
+}
+
 }  // namespace
+
+void take_constant(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+                   std::vector<std::pair<uint32_t, mx::array>>& kept) {
+  std::vector<bool> constant(arrays.size());
+  for (const auto& [place, array] : kept) constant[place] = array.is_available();
+  std::vector<mx::array> found;
+  std::vector<std::pair<uint32_t, mx::array>> computed;
+  for (const Recorded& step : steps) {
+    const auto is_known = [&](uint32_t place) { return constant[place]; };
+    if (!is_small(step, arrays) || !std::ranges::all_of(step.inputs, is_known)) continue;
+    for (const uint32_t place : step.outputs) {
+      constant[place] = true;
+      if (is_view(*step.primitive)) continue; /* others may fuse it */
+      found.push_back(arrays[place]);
+      computed.emplace_back(place, arrays[place]);
+    }
+  }
+  try {
+    mx::eval(found);
+  } catch (const std::exception&) {
+    return; /* a replay shows the failure */
+  }
+  std::erase_if(steps, [&](const Recorded& step) {
+    return constant[step.outputs[0]] && !is_view(*step.primitive);
+  });
+  kept.insert(kept.end(), computed.begin(), computed.end());
+}
 
 void take_equal(std::vector<Recorded>& steps,
                 const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
