@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from support.onnx_models import info, model, program_of, run, weight
+from support.onnx_models import computed, info, model, program_of, run, weight
 
 from cowmlx.programs.failure import ProgramError
 from cowmlx.programs.importing import onnx_file
 from cowmlx.steps import finished
-
-
-def computed(node: Any, given: dict[str, np.ndarray], weights: dict[str, np.ndarray]) -> Any:
-    """Return the result "y" of one node, of inputs and of weights or tensors of the file."""
-    inputs = [
-        info(name, list(array.shape), helper.np_dtype_to_tensor_dtype(array.dtype))
-        for name, array in given.items()
-    ]
-    tensors = [
-        array if isinstance(array, TensorProto) else weight(name, np.asarray(array))
-        for name, array in weights.items()
-    ]
-    return run(program_of(model([node], inputs, [info("y", [])], tensors)), **given)[0]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,21 @@ def run(program: Program, **inputs: np.ndarray) -> list[np.ndarray]:
     return [to_numpy(result) for result in program.run(given).finish()]
 
 
+def computed(
+    node: Any, given: dict[str, np.ndarray], weights: dict[str, Any], opset: int = OPSET
+) -> Any:
+    """Return the result "y" of one node, of inputs and of weights or tensors of the file."""
+    inputs = [
+        info(name, list(array.shape), helper.np_dtype_to_tensor_dtype(array.dtype))
+        for name, array in given.items()
+    ]
+    tensors = [
+        array if isinstance(array, TensorProto) else weight(name, np.asarray(array))
+        for name, array in weights.items()
+    ]
+    return run(program_of(model([node], inputs, [info("y", [])], tensors, opset)), **given)[0]
+
+
 def turns(made: Any) -> int:
     """Return how many turns the import of a network takes."""
     return sum(1 for _ in onnx_file.model_steps(made, "/nowhere", {}))

@@ -76,6 +76,11 @@ _SHAPES: dict[str, Any] = {
 WIDE = ("float16", "bfloat16")
 
 
+def widened(node: OnnxNode, value: Value) -> Value:
+    """Return a value of 16 bits as float32, whose sums of squares do not overflow."""
+    return node.scope.cast(value, "float32") if value.dtype in WIDE else value
+
+
 def _choice(a: Any, b: Any, greater: bool) -> Any:
     from cowmlx.programs.dimensions import at_least
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cowmlx.errors import Unsupported
+from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.bounds import Steps
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.operators.elementwise import widened
 from cowmlx.programs.importing.operators.pooling import MAX_WINDOW
 from cowmlx.programs.importing.operators.products import channels_first, channels_last
 from cowmlx.programs.importing.operators.reductions import reduced
@@ -27,8 +28,9 @@ def _batch(node: OnnxNode) -> list[Value]:
         found = node.apply("batch_norm", image, mean, var, scale, bias, eps=float(epsilon))
         return [channels_first(node, node.scope.cast(found, value.dtype))]
     axes = list(range(image.rank - 1))
-    own_mean = node.apply("mean", image, axis=axes)
-    own_var = node.apply("var", image, axis=axes)
+    wide = widened(node, image)
+    own_mean = node.apply("mean", wide, axis=axes)
+    own_var = node.apply("var", wide, axis=axes)
     found = node.apply("batch_norm", image, own_mean, own_var, scale, bias, eps=float(epsilon))
     momentum = node.attr("momentum", 0.9)
     results = [channels_first(node, node.scope.cast(found, value.dtype))]
@@ -44,14 +46,20 @@ def _batch(node: OnnxNode) -> list[Value]:
 def _instance(node: OnnxNode) -> Value:
     value, scale, bias = (node.input(at) for at in range(3))
     image = channels_last(node, value)
-    axes = list(range(1, image.rank - 1))
-    mean = node.apply("mean", image, axis=axes, keepdims=True)
-    var = node.apply("var", image, axis=axes, keepdims=True)
-    centred = node.apply("subtract", image, mean)
+    found = _standardized(node, image, list(range(1, image.rank - 1)))
+    scaled = node.apply("multiply", found, scale)
+    return channels_first(node, node.apply("add", scaled, bias))
+
+
+def _standardized(node: OnnxNode, value: Value, axes: list[int]) -> Value:
+    """Return a value less its mean, over its standard deviation."""
+    wide = widened(node, value)
+    mean = node.apply("mean", wide, axis=axes, keepdims=True)
+    var = node.apply("var", wide, axis=axes, keepdims=True)
     epsilon = node.number(node.attr("epsilon", 1e-5), var)
     slope = node.apply("rsqrt", node.apply("add", var, epsilon))
-    scaled = node.apply("multiply", node.apply("multiply", centred, slope), scale)
-    return channels_first(node, node.apply("add", scaled, bias))
+    found = node.apply("multiply", node.apply("subtract", wide, mean), slope)
+    return node.scope.cast(found, value.dtype)
 
 
 @converts("LayerNormalization", "RMSNormalization")
@@ -65,7 +73,7 @@ def _layer(node: OnnxNode) -> list[Value]:
             return [node.apply("rms_norm", value, scale, eps=epsilon)]
         return [node.apply("layer_norm", value, scale, bias, eps=epsilon)]
     axes = list(range(axis, value.rank))
-    wide = value if value.dtype in ("float32", "float64") else node.scope.cast(value, "float32")
+    wide = widened(node, value)
     results = []
     if rms:
         power = node.apply("mean", node.apply("square", wide), axis=axes, keepdims=True)
@@ -91,17 +99,11 @@ def _group(node: OnnxNode) -> Value:
     split = node.scope.reshape(
         value, [value.shape[0], groups, channels // groups, *value.shape[2:]]
     )
-    axes = list(range(2, split.rank))
-    mean = node.apply("mean", split, axis=axes, keepdims=True)
-    var = node.apply("var", split, axis=axes, keepdims=True)
-    epsilon = node.number(node.attr("epsilon", 1e-5), var)
-    slope = node.apply("rsqrt", node.apply("add", var, epsilon))
-    found = node.apply("multiply", node.apply("subtract", split, mean), slope)
-    sides = [channels if node.opset >= 21 else groups, *[1] * (value.rank - 2)]
+    found = _standardized(node, split, list(range(2, split.rank)))
+    sides = [groups, 1, *[1] * (value.rank - 2)]
     if node.opset >= 21:
         found = node.scope.reshape(found, list(value.shape))
-    else:
-        sides = [groups, 1, *[1] * (value.rank - 2)]
+        sides = [channels, *[1] * (value.rank - 2)]
     found = node.apply("multiply", found, node.scope.reshape(scale, sides))
     found = node.apply("add", found, node.scope.reshape(bias, sides))
     return node.scope.reshape(found, list(value.shape))
@@ -109,12 +111,14 @@ def _group(node: OnnxNode) -> Value:
 
 @converts("LpNormalization")
 def _lp(node: OnnxNode) -> Value:
-    value = node.input()
-    axis = node.axis(-1, value.rank)
-    norm = reduced(node, f"L{node.attr('p', 2)}", value, [axis], True)
+    value, p = node.input(), node.attr("p", 2)
+    if p not in (1, 2):
+        raise BadFormat(f"has p {p}, must be 1 or 2")
+    wide = widened(node, value)
+    norm = reduced(node, f"L{p}", wide, [node.axis(-1, value.rank)], True)
     empty = node.apply("equal", norm, node.number(0, norm))
     safe = node.apply("where", empty, node.number(1, norm), norm)
-    return node.apply("divide", value, safe)
+    return node.scope.cast(node.apply("divide", wide, safe), value.dtype)
 
 
 @converts("LRN")
@@ -126,7 +130,8 @@ def _local(node: OnnxNode) -> Steps[Value]:
         raise Unsupported("its channels are not known before a run")
     if size > MAX_WINDOW:
         raise Unsupported(f"its size {size} is too large")
-    square = node.apply("square", value)
+    image = widened(node, value)
+    square = node.apply("square", image)
     pairs = [(0, 0)] * value.rank
     pairs[1] = ((size - 1) // 2, size - 1 - (size - 1) // 2)
     wide = padded(node, square, pairs)
@@ -136,17 +141,18 @@ def _local(node: OnnxNode) -> Steps[Value]:
         part = node.apply("slice", wide, start=[at], stop=[at + channels], axes=[1])
         total = part if total is None else node.apply("add", total, part)
     assert total is not None
-    scaled = node.apply("multiply", total, node.number(node.attr("alpha", 1e-4) / size, value))
-    base = node.apply("add", scaled, node.number(node.attr("bias", 1.0), value))
-    power = node.apply("power", base, node.number(node.attr("beta", 0.75), value))
-    return node.apply("divide", value, power)
+    scaled = node.apply("multiply", total, node.number(node.attr("alpha", 1e-4) / size, image))
+    base = node.apply("add", scaled, node.number(node.attr("bias", 1.0), image))
+    power = node.apply("power", base, node.number(node.attr("beta", 0.75), image))
+    return node.scope.cast(node.apply("divide", image, power), value.dtype)
 
 
 @converts("MeanVarianceNormalization")
 def _mean_variance(node: OnnxNode) -> Value:
     value = node.input()
     axes = list(node.attr("axes", [0, 2, 3]))
-    centred = node.apply("subtract", value, reduced(node, "Mean", value, axes, True))
+    wide = widened(node, value)
+    centred = node.apply("subtract", wide, reduced(node, "Mean", wide, axes, True))
     power = reduced(node, "Mean", node.apply("square", centred), axes, True)
-    deviation = node.apply("add", node.apply("sqrt", power), node.number(1e-9, value))
-    return node.apply("divide", centred, deviation)
+    deviation = node.apply("add", node.apply("sqrt", power), node.number(1e-9, wide))
+    return node.scope.cast(node.apply("divide", centred, deviation), value.dtype)

@@ -12,6 +12,7 @@ import numpy as np
 from cowmlx.errors import BadFormat, Unsupported
 from cowmlx.programs.bounds import Steps
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
+from cowmlx.programs.importing.operators.elementwise import widened
 from cowmlx.programs.importing.operators.products import channels_first, channels_last, pads_of
 from cowmlx.programs.importing.operators.reductions import reduced
 from cowmlx.programs.importing.operators.shaping import padded
@@ -32,9 +33,10 @@ def _global(node: OnnxNode) -> Value:
 def _global_lp(node: OnnxNode) -> Value:
     value = node.input()
     p = node.attr("p", 2)
-    powered = node.apply("power", node.apply("abs", value), node.number(p, value))
+    size = node.apply("abs", widened(node, value))
+    powered = node.apply("power", size, node.number(p, size))
     total = node.apply("sum", powered, axis=list(range(2, value.rank)), keepdims=True)
-    return node.apply("power", total, node.number(1 / p, value))
+    return node.scope.cast(node.apply("power", total, node.number(1 / p, total)), value.dtype)
 
 
 class Windows:
@@ -185,33 +187,39 @@ def _with_places(
     return [channels_first(node, best), channels_first(node, index)]
 
 
-@converts("AveragePool", "LpPool")
+@converts("LpPool")
+def _lp_pool(node: OnnxNode) -> Steps[Value]:
+    value, p = node.input(), node.attr("p", 2)
+    windows = Windows(node, value)
+    image = node.apply("abs", widened(node, channels_last(node, value)))
+    powered = node.apply("power", image, node.number(p, image))
+    mean = yield from _averaged(node, windows, windows.padded(powered, 0))
+    total = node.apply("multiply", mean, node.number(math.prod(windows.kernel), mean))
+    root = node.apply("power", total, node.number(1 / p, total))
+    return channels_first(node, node.scope.cast(root, value.dtype))
+
+
+@converts("AveragePool")
 def _average_pool(node: OnnxNode) -> Steps[Value]:
     value = node.input()
     windows = Windows(node, value)
-    image = channels_last(node, value)
-    size = float(math.prod(windows.kernel))
-    if node.op == "LpPool":
-        p = node.attr("p", 2)
-        powered = node.apply("power", node.apply("abs", image), node.number(p, image))
-        total = yield from _summed(node, windows, windows.padded(powered, 0))
-        root = node.apply("power", total, node.number(1 / p, total))
-        return channels_first(node, root)
-    total = yield from _summed(node, windows, windows.padded(image, 0))
+    image = windows.padded(channels_last(node, value), 0)
+    found = yield from _averaged(node, windows, image)
     if not any(low or high for low, high in windows.pairs):
-        return channels_first(node, node.apply("divide", total, node.number(size, total)))
+        return channels_first(node, found)
     spatial: list[Any] = list(value.shape[2:])
     if not all(isinstance(side, int) for side in spatial):
         raise Unsupported(f"with padding, its axes of {spatial} must be known before a run")
-    sides: Any = total.shape[1:-1]
+    sides: Any = found.shape[1:-1]
     node.bounded(sides)
     counts = np.ones(())
     for at, side in enumerate(sides):
         counts = counts[..., None] * _counts(node, windows, at, spatial[at], side)
-    counts = np.maximum(counts, 1)[None, ..., None]
-    return channels_first(
-        node, node.apply("divide", total, node.scope.constant(counts, total.dtype))
-    )
+    factors = math.prod(windows.kernel) / np.maximum(counts, 1)[None, ..., None]
+    if (factors != 1).any():
+        factor = node.scope.constant(factors, found.dtype)
+        found = node.apply("multiply", found, factor)
+    return channels_first(node, found)
 
 
 def _counts(node: OnnxNode, windows: Windows, at: int, side: int, number: int) -> Any:
@@ -224,19 +232,19 @@ def _counts(node: OnnxNode, windows: Windows, at: int, side: int, number: int) -
     return before[1] - before[0]
 
 
-def _summed(node: OnnxNode, windows: Windows, image: Value) -> Steps[Value]:
-    """Return the sums of all windows, in steps."""
+def _averaged(node: OnnxNode, windows: Windows, image: Value) -> Steps[Value]:
+    """Return the means of all windows of a padded image, in steps."""
     if windows.is_plain:
-        found = node.apply(
+        return node.apply(
             f"avg_pool{windows.axes}d", image, kernel_size=windows.kernel, stride=windows.strides
         )
-        return node.apply("multiply", found, node.number(float(math.prod(windows.kernel)), found))
     total: Value | None = None
-    for _, part in windows.parts(image):
+    for _, part in windows.parts(widened(node, image)):
         yield from node.rest()
         total = part if total is None else node.apply("add", total, part)
     assert total is not None
-    return total
+    mean = node.apply("divide", total, node.number(math.prod(windows.kernel), total))
+    return node.scope.cast(mean, image.dtype)
 
 
 @converts("MaxUnpool")
