@@ -17,7 +17,7 @@ from cowmlx.programs.importing.book import Book
 from cowmlx.programs.importing.failures import missing, unreadable
 from cowmlx.programs.importing.onnx_walk import NEWEST, ODD, Walk
 from cowmlx.programs.importing.scope import Scope
-from cowmlx.programs.importing.shapes import declared_spec
+from cowmlx.programs.importing.shapes import Names, declared_spec
 from cowmlx.programs.importing.values import Imported, Value, Weight
 from cowmlx.programs.operations.row import Spec
 
@@ -130,22 +130,24 @@ def _declare(walk: Walk, graph: Any, fixed: Mapping[str, Any]) -> Steps[set[str]
     begun |= {sparse.values.name for sparse in graph.sparse_initializer}
     known = {value.name for value in graph.input} - begun
     sizes = {name: value for name, value in fixed.items() if name not in known}
-    seen: set[str] = set()
-    for value in graph.input:
+    names = Names(sizes, graph.input)
+    for value in sorted(graph.input, key=lambda each: each.name not in fixed):
         yield from walk.scope.book.pace.rest()
         if value.name in begun:
             continue
         what = f"input {shown(value.name)}"
         if not isinstance(value.name, str):
             raise BadFormat(f"the file is damaged: the name of {what} is no text in UTF-8")
-        spec = declared_spec(value, what, sizes, seen)
+        spec = declared_spec(value, what, names)
         if value.name in fixed:
-            walk.set(value.name, walk.scope.fixed(value.name, spec, fixed[value.name]))
+            made = walk.scope.fixed(value.name, spec, fixed[value.name])
+            names.note(spec.shape, made.known.shape)
         else:
-            walk.set(value.name, walk.scope.input(value.name, spec))
+            made = walk.scope.input(value.name, spec)
+        walk.set(value.name, made)
     for name in sizes:
-        if name not in seen:
-            accepted = ", ".join(sorted(known | seen)[:16])
+        if name not in names.seen:
+            accepted = ", ".join(sorted(known | names.seen)[:16])
             raise InvalidArgument(
                 f"fixed has {shown(name)}, which is no input and no dimension of the file; it has "
                 f"{accepted}",

@@ -15,6 +15,7 @@ from cowmlx.programs.dimensions import Dim, Symbolic, count
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.book import Book
 from cowmlx.programs.importing.elementwise import ELEMENTWISE
+from cowmlx.programs.importing.runtime_sides import value_of
 from cowmlx.programs.importing.values import (
     Made,
     Value,
@@ -78,7 +79,7 @@ class Scope:
             with np.errstate(over="ignore", invalid="ignore"):  # which it would print
                 array = array.astype(numpy_type(dtype))
         self.book.hold(array.size)
-        kind = "int64" if array.dtype == object else str(array.dtype)
+        kind = dtype or "int64" if array.dtype == object else str(array.dtype)
         return Value(Spec(tuple(array.shape), kind), self, known=array)
 
     def fixed(self, name: str, spec: Spec, given: Any) -> Value:
@@ -96,7 +97,7 @@ class Scope:
             array = np.array(given, numpy_type(spec.dtype))
         except (ValueError, TypeError, OverflowError):
             array = None
-        if array is None or array.ndim != len(spec.shape):
+        if array is None or not _fits(array.shape, spec.shape):
             raise InvalidArgument(
                 f"fixed has {shown(given)} for the input {shown(name)}, must be numbers for {spec}",
                 reason="wrong_type",
@@ -166,7 +167,7 @@ class Scope:
 
     def _name_known(self, value: Value) -> None:
         if is_symbolic(value.known):
-            value.name = self._dimensions(value.known).name
+            value.name = self.named(value_of(self, value.known, value.dtype))
             return
         if not value.known.size:  # lists would lose its shape
             attributes = {"shape": list(value.shape), "dtype": value.dtype}
@@ -188,21 +189,6 @@ class Scope:
         assert weight is not None
         value.name = self.book.name(weight.name)
         self.book.add_parameter(value.name, value.spec, weight)
-
-    def _dimensions(self, array: Any) -> Value:
-        """Return an array of dimensions, which a run has numbers for."""
-        parts = []
-        for dimension in array.reshape(-1):
-            if isinstance(dimension, Symbolic):
-                ones = self.apply("ones", shape=[str(dimension)], dtype="int64")
-                parts.append(self.apply("sum", ones))
-            else:
-                parts.append(self.constant(np.array(dimension, "int64")))
-        stacked = self.apply("stack", *parts)
-        shape = [int(side) for side in array.shape]
-        result = self.apply("reshape", stacked, shape=shape)
-        self.named(result)
-        return result
 
     # ----------------------------------------------------------------- nodes
 
@@ -274,10 +260,12 @@ class Scope:
         """Return what a value is the transpose of, if that costs little."""
         if value.source is not None:
             return value.source[0] if value.source[1] == axes else None
+        if value.rank > len(axes):
+            return None
         if not value.shape or count(value.shape) == 1:
             return value if value.rank <= 1 else self.reshape(value, [])
         is_small = value.rank < len(axes) or value.known is not None
-        if not is_small or value.rank > len(axes):
+        if not is_small:
             return None
         whole = self.reshape(value, [1] * (len(axes) - value.rank) + list(value.shape))
         return self.transpose(whole, tuple(int(axis) for axis in np.argsort(axes)))
@@ -334,7 +322,7 @@ class Scope:
         value = self.local(value)
         axes = tuple(axes)
         if value.known is not None:
-            return self.constant(np.transpose(value.known, axes))
+            return self.constant(np.transpose(value.known, axes), value.dtype)
         if value.source is not None:
             value, inner = value.source
             axes = tuple(inner[axis] for axis in axes)
@@ -353,7 +341,8 @@ class Scope:
         """Return a value in another shape, which may have one -1."""
         value = self.local(value)
         if is_symbolic(value.known):
-            return self.constant(value.known.reshape([int(side) for side in shape]))  # type: ignore[arg-type]
+            whole = value.known.reshape([int(side) for side in shape])  # type: ignore[arg-type]
+            return self.constant(whole, value.dtype)
         if tuple(shape) == value.shape:
             return value
         weight = value.weight
@@ -465,6 +454,13 @@ def _used(nodes: list[dict[str, Any]], functions: list[dict[str, Any]]) -> list[
                 used.add(name)
                 waiting.extend(named[name]["nodes"])
     return [function for function in functions if function["name"] in used]
+
+
+def _fits(sides: tuple[int, ...], declared: tuple[Dim, ...]) -> bool:
+    """Whether an array's shape is one that is declared; a name is any number."""
+    return len(sides) == len(declared) and all(
+        own == side or not isinstance(side, int) for own, side in zip(sides, declared, strict=True)
+    )
 
 
 def _listed(array: Any, dtype: str) -> Any:

@@ -126,9 +126,9 @@ def _unrolled(
         if rows:
             ends.append(node.apply("stack", *rows, axis=0))
             continue
-        from cowmlx.programs.importing.shapes import declared_spec
+        from cowmlx.programs.importing.shapes import Names, declared_spec
 
-        spec = declared_spec(body.output[1 + number + at], "a result", {}, set())
+        spec = declared_spec(body.output[1 + number + at], "a result", Names({}))
         zero = node.scope.constant(0, spec.dtype)
         ends.append(node.apply("broadcast_to", zero, shape=[0, *spec.shape]))
     return [*carries, *ends]

@@ -8,7 +8,7 @@ import numpy as np
 
 from cowmlx.errors import Unsupported
 from cowmlx.programs.bounds import Steps
-from cowmlx.programs.dimensions import Symbolic, compare
+from cowmlx.programs.dimensions import Symbolic, at_least, compare, divided
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, MAX_SYMBOLIC, OnnxNode, converts
 from cowmlx.programs.importing.onnx_tensors import dtype_of
 from cowmlx.programs.importing.values import Value, is_symbolic
@@ -68,7 +68,7 @@ _SHAPES: dict[str, Any] = {
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
     "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a // b,
+    "Div": lambda a, b: _cut_quotient(a, b),
     "Max": lambda a, b: _choice(a, b, True),
     "Min": lambda a, b: _choice(a, b, False),
     "Equal": lambda a, b: _decided(compare(a, b)),
@@ -82,13 +82,23 @@ def widened(node: OnnxNode, value: Value) -> Value:
 
 
 def _choice(a: Any, b: Any, greater: bool) -> Any:
-    from cowmlx.programs.dimensions import at_least
-
     if at_least(a, b):
         return a if greater else b
     if at_least(b, a):
         return b if greater else a
     raise Unsupported(f"which of {a} and {b} is greater is not known before a run")
+
+
+def _cut_quotient(a: Any, b: Any) -> Any:
+    """Return a quotient of dimensions, rounded towards 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if (a < 0) == (b < 0) else -(-a // b)
+    exact = divided(a, b)
+    if exact is not None and exact != 0:
+        return exact
+    if isinstance(b, int) and b > 0 and at_least(a, 0):
+        return a // b
+    raise Unsupported(f"{a} over {b}, rounded towards 0, is not known before a run")
 
 
 def _decided(answer: bool | None) -> bool:
@@ -108,14 +118,15 @@ def dimension_steps(node: OnnxNode) -> Steps[Value | None]:
     try:
         result = yield from _arithmetic_steps(node, rule, known)
     except Unsupported:
-        if node.op == "Equal":
+        if node.op in ("Equal", "Div"):
             return None
         raise
     if node.op == "Equal":
         return node.scope.constant(result.astype(bool))
+    dtype = node.input().dtype
     if not any(isinstance(each, Symbolic) for each in result.reshape(-1)):
-        return node.scope.constant(result.astype("int64"))
-    return node.scope.constant(result)
+        result = result.astype(dtype)
+    return node.scope.constant(result, dtype)
 
 
 def _arithmetic_steps(node: OnnxNode, rule: Any, arrays: list[Any]) -> Steps[Any]:
@@ -239,7 +250,7 @@ def _where(node: OnnxNode) -> Value:
     if any(map(is_symbolic, arrays)) and all(array is not None for array in arrays):
         node.bounded(np.broadcast_shapes(*(array.shape for array in arrays)), MAX_SYMBOLIC)
         chosen = np.where(arrays[0], arrays[1].astype(object), arrays[2].astype(object))
-        return node.scope.constant(chosen)
+        return node.scope.constant(chosen, given[1].dtype)
     return node.apply("where", *given)
 
 

@@ -64,7 +64,7 @@ def _reshape(node: OnnxNode) -> Value:
 def reshaped(node: OnnxNode, value: Value, sides: list[Dim]) -> Value:
     """Return a value in a shape that may have one -1."""
     if is_symbolic(value.known):
-        return node.scope.constant(value.known.reshape([int(side) for side in sides]))  # type: ignore[arg-type]
+        return node.scope.reshape(value, sides)
     if -1 in sides:
         rest = count([side for side in sides if side != -1])
         whole = divided(count(value.shape), rest) if rest != 0 else 0
@@ -125,7 +125,8 @@ def _concat(node: OnnxNode) -> Value:
     arrays = [value.known for value in values]
     if any(map(is_symbolic, arrays)) and all(array is not None for array in arrays):
         node.bounded([sum(array.size for array in arrays)], MAX_SYMBOLIC)
-        return node.scope.constant(np.concatenate([a.astype(object) for a in arrays], axis))
+        whole = np.concatenate([a.astype(object) for a in arrays], axis)
+        return node.scope.constant(whole, values[0].dtype)
     sources = [value.source for value in values]
     if all(source is not None and source[1] == sources[0][1] for source in sources):  # type: ignore[index]
         inner = [source[0] for source in sources if source is not None]
@@ -173,14 +174,31 @@ def expanded(node: OnnxNode, value: Value, wanted: list[Dim]) -> Value:
     rank = max(len(wanted), value.rank)
     own: list[Dim] = [*[1] * (rank - value.rank), *value.shape]
     other: list[Dim] = [*[1] * (rank - len(wanted)), *wanted]
-    sides = [b if compare(a, 1) else a for a, b in zip(own, other, strict=True)]
+    sides = [_wider(a, b) for a, b in zip(own, other, strict=True)]
     if sides == list(value.shape):
         return value
     if is_symbolic(value.known):
         whole = [int(side) for side in sides]  # type: ignore[arg-type]
         node.bounded(whole, MAX_SYMBOLIC)
-        return node.scope.constant(np.broadcast_to(value.known, whole))
+        return node.scope.constant(np.broadcast_to(value.known, whole), value.dtype)
     return node.apply("broadcast_to", value, shape=sides)
+
+
+def _wider(own: Dim, wanted: Dim) -> Dim:
+    """Return the length of an axis that is expanded."""
+    is_one, is_equal = compare(own, 1), compare(own, wanted)
+    if is_one:
+        return wanted
+    if is_equal or compare(wanted, 1):
+        return own
+    if is_one is None:
+        raise Unsupported(
+            f"whether its axis of {own} is 1 or {wanted} is not known before a run; fix the "
+            "dimension at load"
+        )
+    if is_equal is False and isinstance(wanted, int):
+        raise BadFormat(f"expands an axis of {own} to {wanted}")
+    return own
 
 
 @converts("ConstantOfShape")

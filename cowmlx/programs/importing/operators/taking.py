@@ -22,7 +22,8 @@ def _gather(node: OnnxNode) -> Value:
         known = node.known(1, "indices")
         sides = value.known.shape
         node.bounded([*sides[:axis], *known.shape, *sides[axis + 1 :]], MAX_SYMBOLIC)
-        return node.scope.constant(np.asarray(np.take(value.known, known, axis), object))
+        found = np.asarray(np.take(value.known, known, axis), object)
+        return node.scope.constant(found, value.dtype)
     return node.apply("take", value, positive(node, places, value.shape[axis]), axis=axis)
 
 
@@ -199,7 +200,7 @@ def _slice(node: OnnxNode) -> Value:
         for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
             first = _first(int(start), value.known.shape[axis], step)  # type: ignore[arg-type]
             whole[axis] = slice(first, int(stop), step)  # type: ignore[arg-type]
-        return node.scope.constant(np.asarray(value.known[tuple(whole)], object))
+        return node.scope.constant(np.asarray(value.known[tuple(whole)], object), value.dtype)
     if all(isinstance(each, int) for each in (*starts, *stops)):
         return _fixed_slice(node, value, starts, stops, axes, steps)
     return _symbolic_slice(node, value, starts, stops, axes, steps)
@@ -267,7 +268,10 @@ def _bounded(place: Dim, side: Dim) -> Dim:
         return side
     if isinstance(place, int) and place < 0:
         return side + place
-    if at_least(side, place):
+    if not isinstance(place, int) and at_least(0, place):
+        if at_least(side + place, 0):
+            return side + place
+    elif at_least(side, place):
         return place
     if at_least(place, side):
         return side
