@@ -14,6 +14,12 @@ from cowmlx.errors import (
     Unsupported,
 )
 
+ODD = (
+    *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
+    *(TypeError, ValueError),
+)
+"""The exceptions of code that reads a value which is missing, or of another type."""
+
 
 def missing(what: str, package: str, error: ImportError, requirement: str = "") -> NotFound:
     """Return the error for a Python package that is not installed.

@@ -11,7 +11,7 @@ from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument
 from cowmlx.programs.bounds import Pace, Steps
 from cowmlx.programs.failure import shown
 from cowmlx.programs.importing.book import Book
-from cowmlx.programs.importing.failures import missing, placed, shortened, unreadable
+from cowmlx.programs.importing.failures import ODD, missing, placed, shortened, unreadable
 from cowmlx.programs.importing.mlxfn_file import (
     Constant,
     Entry,
@@ -100,7 +100,7 @@ def _results(scope: Scope, entry: Entry, values: Mapping[int, Value]) -> list[Va
         found = PRIMITIVES[entry.name].convert(node)
     except CowMlxError as error:
         raise placed(error, f"primitive {entry.name}", op=entry.name) from None
-    except (IndexError, OverflowError, ValueError) as error:  # inputs or axes that it cannot have
+    except ODD as error:  # inputs or axes that it cannot have
         raise BadFormat(
             f"the file is damaged: {entry.name} with {len(entry.inputs)} inputs: {error}",
             op=entry.name,

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from cowmlx.errors import BadFormat, InvalidArgument
-from cowmlx.programs.bounds import MAX_DECLARED, Pace, Steps
+from cowmlx.errors import BadFormat, InvalidArgument, Unsupported
+from cowmlx.programs.bounds import MAX_DECLARED, MAX_NODES, Pace, Steps
 from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import onnx_tensors
 from cowmlx.programs.importing.book import Book
-from cowmlx.programs.importing.failures import missing, unreadable
-from cowmlx.programs.importing.onnx_walk import NEWEST, ODD, Walk
+from cowmlx.programs.importing.failures import ODD, missing, unreadable
+from cowmlx.programs.importing.onnx_walk import NEWEST, Walk
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.shapes import Names, declared_spec
 from cowmlx.programs.importing.values import Imported, Value, Weight
@@ -83,8 +83,11 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
     if not OLDEST <= opsets.get("", OLDEST) <= NEWEST:
         raise BadFormat(f"the file is of opset {opsets['']}, must be {OLDEST} or newer")
     graph = model.graph
-    if len(graph.input) + len(graph.initializer) + len(graph.output) > MAX_DECLARED:
+    declared = (graph.input, graph.initializer, graph.sparse_initializer, graph.output)
+    if sum(map(len, declared)) > MAX_DECLARED:
         raise BadFormat(f"the graph declares more than {MAX_DECLARED} values")
+    if len(graph.node) > MAX_NODES:
+        raise Unsupported(f"the graph has more than {MAX_NODES} nodes")
     book = Book()
     book.read("", model.ByteSize())
     scope = Scope(book)
@@ -92,9 +95,9 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
         if not isinstance(output.name, str):
             raise BadFormat("the file is damaged: the name of an output is no text in UTF-8")
         book.reserve(output.name)
-    functions = {(f.domain, f.name): f for f in model.functions}
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
     walk = Walk(scope, opsets, functions, folder, {})
-    uses = used(graph)
+    uses = yield from used_steps(graph, walk)
     begun = yield from _declare(walk, graph, fixed)
     yield from _initialize(walk, graph, folder, uses, begun)
     yield from walk.nodes_steps(graph.node)
@@ -108,15 +111,22 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
     return Imported(entry, {name: weight for name, (_, weight) in book.parameters.items()})
 
 
-def used(graph: Any) -> Counter[str]:
-    """Return how often nodes read each name, in subgraphs too."""
+def used_steps(graph: Any, walk: Walk) -> Steps[Counter[str]]:
+    """Return how often nodes read each name, in steps.
+
+    What a graph within a node reads counts twice, as it may be converted many times; so does what
+    is given to a function.
+    """
     uses: Counter[str] = Counter()
     waiting = [graph]
     while waiting:
         here = waiting.pop()
         uses.update(output.name for output in here.output)
         for node in here.node:
+            yield from walk.scope.book.pace.rest()
             uses.update(node.input)
+            if here is not graph or walk.is_inlined(node):
+                uses.update(node.input)
             for attribute in node.attribute:
                 if attribute.HasField("g"):
                     waiting.append(attribute.g)
@@ -168,6 +178,7 @@ def _initialize(
             continue
         walk.set(tensor.name, tensor_value(walk.scope, tensor, folder, uses[tensor.name]))
     for sparse in graph.sparse_initializer:
+        yield from pace.rest()
         walk.set(sparse.values.name, sparse_value(walk.scope, sparse, folder))
 
 

@@ -9,7 +9,7 @@ from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.programs.bounds import MAX_NODES, Steps
 from cowmlx.programs.failure import shown, text_of
 from cowmlx.programs.importing import operators
-from cowmlx.programs.importing.failures import placed
+from cowmlx.programs.importing.failures import ODD, placed
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode
 from cowmlx.programs.importing.scope import Scope
 from cowmlx.programs.importing.values import Value
@@ -20,11 +20,6 @@ SIMPLE = {1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "st
 OURS = ("", "ai.onnx")
 NEWEST = 1 << 16
 """Opsets that a file may name."""
-ODD = (
-    *(ArithmeticError, AssertionError, AttributeError, IndexError, KeyError),
-    *(TypeError, ValueError),
-)
-"""The exceptions of code that reads a value which is missing, or of another type."""
 
 
 class Walk:
@@ -33,7 +28,7 @@ class Walk:
     Args:
         scope: the graph that receives operations.
         opsets: versions by domain.
-        functions: the file's functions by domain and name.
+        functions: the file's functions by domain, name and overload.
         folder: where external data may be.
         values: of names that are known already.
         depth: how many graphs and functions are around it.
@@ -44,7 +39,7 @@ class Walk:
         self,
         scope: Scope,
         opsets: dict[str, int],
-        functions: dict[tuple[str, str], Any],
+        functions: dict[tuple[str, str, str], Any],
         folder: str,
         values: dict[str, Value],
         depth: int = 0,
@@ -89,23 +84,31 @@ class Walk:
 
     def inner(self, scope: Scope, values: dict[str, Value] | None = None) -> Walk:
         """Return the walk of a graph within this one."""
-        known = {**self.values, **(values or {})}
-        return Walk(
+        values = values or {}
+        made = Walk(
             scope,
             self.opsets,
             self._functions,
             self.folder,
-            known,
+            {**self.values, **values},
             self.depth + 1,
             self._attributes,
         )
+        made.missing = self.missing - values.keys()
+        return made
+
+    def is_inlined(self, proto: Any) -> bool:
+        """Whether a node is converted by the nodes of a function."""
+        domain = "" if proto.domain in OURS else proto.domain
+        is_own = (proto.domain, proto.op_type, proto.overload) in self._functions
+        return is_own or (domain, proto.op_type) not in CONVERTERS
 
     def _results_steps(self, proto: Any) -> Steps[Sequence[Value | None]]:
         domain = "" if proto.domain in OURS else proto.domain
         inputs = [self._value(name) for name in proto.input]
         _check(proto, domain, self.opsets.get(domain, 0), inputs)
         attributes = self._read(proto)
-        own = self._functions.get((proto.domain, proto.op_type))
+        own = self._functions.get((proto.domain, proto.op_type, proto.overload))
         if own is not None:
             opsets = {"" if o.domain in OURS else o.domain: o.version for o in own.opset_import}
             return (yield from self._inlined_steps(own, inputs, attributes, opsets))

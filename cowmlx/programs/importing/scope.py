@@ -129,7 +129,8 @@ class Scope:
             return value
         if value.known is not None:
             if id(value) not in self._copies:
-                self._copies[id(value)] = (value, Value(value.spec, self, known=value.known))
+                copy = Value(value.spec, self, known=value.known, bits=value.bits)
+                self._copies[id(value)] = (value, copy)
             return self._copies[id(value)][1]
         assert self.parent is not None
         outer = self.parent.local(value)
@@ -322,7 +323,7 @@ class Scope:
         value = self.local(value)
         axes = tuple(axes)
         if value.known is not None:
-            return self.constant(np.transpose(value.known, axes), value.dtype)
+            return _moved(self.constant(np.transpose(value.known, axes), value.dtype), value)
         if value.source is not None:
             value, inner = value.source
             axes = tuple(inner[axis] for axis in axes)
@@ -331,9 +332,9 @@ class Scope:
         spec = Spec(tuple(value.shape[axis] for axis in axes), value.dtype)
         if value.weight is not None and value.weight.uses == 1 and value.name is None:
             changed = value.weight.changed(spec, lambda array: np.transpose(array, axes))
-            return Value(spec, self, weight=changed)
+            return Value(spec, self, weight=changed, bits=value.bits)
         if axes not in value.cache:
-            value.cache[axes] = Value(spec, self, source=(value, axes))
+            value.cache[axes] = Value(spec, self, source=(value, axes), bits=value.bits)
         found: Value = value.cache[axes]
         return found
 
@@ -351,8 +352,8 @@ class Scope:
             if math.prod(sides) == count(value.shape):
                 spec = Spec(tuple(sides), value.dtype)
                 changed = weight.changed(spec, lambda array: array.reshape(sides))
-                return Value(spec, self, weight=changed)
-        return self.apply("reshape", value, shape=list(shape))
+                return Value(spec, self, weight=changed, bits=value.bits)
+        return _moved(self.apply("reshape", value, shape=list(shape)), value)
 
     def cast(self, value: Value, dtype: str) -> Value:
         """Return a value in another dtype."""
@@ -454,6 +455,12 @@ def _used(nodes: list[dict[str, Any]], functions: list[dict[str, Any]]) -> list[
                 used.add(name)
                 waiting.extend(named[name]["nodes"])
     return [function for function in functions if function["name"] in used]
+
+
+def _moved(result: Value, value: Value) -> Value:
+    """Note that a result has the elements of a value."""
+    result.bits = value.bits
+    return result
 
 
 def _fits(sides: tuple[int, ...], declared: tuple[Dim, ...]) -> bool:

@@ -258,6 +258,8 @@ def _where(node: OnnxNode) -> Value:
 def _cast(node: OnnxNode) -> Value:
     if node.op == "CastLike":
         wanted = node.input(1).dtype
+        if node.input(1).bits:
+            raise Unsupported(f"its result is of int{node.input(1).bits}, which programs lack")
     else:
         wanted = dtype_of(node.needed("to"), "its result")
     value = node.input()

@@ -160,7 +160,9 @@ def quantized(
     bounds = np.iinfo(dtype)
     by = 1 << (bounds.bits - (bits or bounds.bits))
     held = node.apply("clip", level, a_min=int(bounds.min) // by, a_max=int(bounds.max) // by)
-    return node.scope.cast(held, dtype)
+    result = node.scope.cast(held, dtype)
+    result.bits = bits
+    return result
 
 
 def _centred(node: OnnxNode, value: Value, zero: Value | None, by_rows: bool = False) -> Value:

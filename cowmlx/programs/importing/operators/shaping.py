@@ -105,7 +105,7 @@ def _squeeze(node: OnnxNode) -> Value:
         sides = [1 if at in axes else next(rest, 1) for at in range(length)]
     if value.known is not None:
         spec = Spec(tuple(sides), value.dtype)
-        return Value(spec, node.scope, known=value.known.reshape(sides))
+        return Value(spec, node.scope, known=value.known.reshape(sides), bits=value.bits)
     return node.scope.reshape(value, sides)
 
 
