@@ -358,3 +358,11 @@ def test_a_list_of_axes_that_no_array_has(tmp_path):
     mlxfn_files.write(path, [mx.zeros(FAR)], "NumberOfElements", "Ibt", state, [])
     with pytest.raises(BadFormat, match="65536 axes"):
         mlxfn_files.load(path)
+
+
+def test_sums_along_no_axis(tmp_path):
+    """The importer finds no place for its index, and tells what is damaged."""
+    path, index = tmp_path / "scatter.mlxfn", mx.zeros((), mx.int32)
+    mlxfn_files.write(path, [mx.zeros(()), index, mx.zeros(())], "ScatterAxis", "ii", [0, 0], [])
+    with pytest.raises(BadFormat, match="is damaged: ScatterAxis"):
+        mlxfn_files.load(path)
