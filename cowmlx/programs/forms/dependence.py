@@ -69,13 +69,7 @@ class Dependence:
 
     def of(self, output: str) -> Steps[Reach]:
         """Return what a value of the program depends on, in steps."""
-        given = {
-            declaration.name: Reach(
-                1 << self.inputs.index(declaration.name), 1 << self.inputs.index(declaration.name)
-            )
-            for declaration in self.library.main.declared
-            if declaration.name in self.inputs
-        }
+        given = {name: Reach(1 << at, 1 << at) for at, name in enumerate(self.inputs)}
         (reach,) = yield from self._graph(self.library.main, given, [output])
         return reach
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import mlx.core as mx
@@ -68,7 +69,8 @@ def derive(
 def _gradient(form: Form, value: object) -> Steps[Gradient]:
     keys = ("of", "with_respect_to", "value", "along")
     entry = text.section(value, "gradient", keys, keys[:2])
-    of = _index(entry["of"], "of", [output.name for output in form.outputs], "result")
+    results = {output.name: at for at, output in enumerate(form.outputs)}
+    of = _index(entry["of"], "of", results, "result")
     result = form.outputs[of]
     along = None if entry.get("along") is None else _new_name(form, entry["along"])
     if result.spec.dtype not in FLOATS or (result.spec.shape and along is None):
@@ -84,24 +86,24 @@ def _gradient(form: Form, value: object) -> Steps[Gradient]:
     names = text.listed(entry["with_respect_to"], "with_respect_to", MAX_DECLARED)
     if not names:
         raise ProgramError("missing", "with_respect_to is empty", argument="with_respect_to")
-    known = [input_.name for input_ in form.inputs]
+    known = _places(form)
     chosen = [_index(name, "with_respect_to", known, "input") for name in names]
     if len(set(chosen)) < len(chosen):
         raise ProgramError(
             "conflict", "with_respect_to has a name twice", argument="with_respect_to"
         )
     for index in chosen:
-        spec = form.inputs[index].spec
+        name, spec = form.inputs[index].name, form.inputs[index].spec
         if spec.dtype not in FLOATS:
             raise ProgramError(
                 "wrong_type",
-                f"with_respect_to has {shown(known[index])}, which is {spec.dtype}: there is no "
+                f"with_respect_to has {shown(name)}, which is {spec.dtype}: there is no "
                 f"gradient but for {', '.join(FLOATS)}",
-                argument=known[index],
+                argument=name,
                 dtypes=spec.dtype,
                 accepted=", ".join(FLOATS),
             )
-    yield from _require_dependence(form, of, [known[index] for index in chosen])
+    yield from _require_dependence(form, of, names)
     with_value = entry.get("value", False)
     if not isinstance(with_value, bool):
         raise refused("value", with_value, "true or false", argument="value")
@@ -164,13 +166,13 @@ def _require_dependence(form: Form, of: int, names: list[str]) -> Steps[None]:
 
 
 def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
-    known = [input_.name for input_ in form.inputs]
+    known = _places(form)
     entry: Any = text.section(value, "vectorize", known)
     if not entry:
         raise ProgramError("missing", "vectorize names no input", argument="vectorize")
     axes = {}
     for name, axis in entry.items():
-        spec = form.inputs[known.index(name)].spec
+        spec = form.inputs[known[name]].spec
         rank = len(spec.shape)
         if rank == dimensions.MAX_RANK:
             raise ProgramError(
@@ -182,7 +184,7 @@ def _vectorized(form: Form, value: object, dimension: object) -> Vectorized:
         if isinstance(axis, bool) or not isinstance(axis, int) or not 0 <= axis <= rank:
             what = f"vectorize: the axis of {shown(name)}"
             raise refused(what, axis, f"0 to {rank}", "out_of_range", argument=name)
-        axes[known.index(name)] = axis
+        axes[known[name]] = axis
     results: tuple[Output, ...] = form.outputs
     wide = next(
         (result for result in results if len(result.spec.shape) == dimensions.MAX_RANK), None
@@ -221,7 +223,7 @@ def _dimension(form: Form, value: object) -> Dim:
 
 
 def _bound(form: Form, value: object, arrays: Mapping[str, mx.array]) -> Bound:
-    names = list(text.section(value, "bind", [input_.name for input_ in form.inputs]))
+    names = list(text.section(value, "bind", _places(form)))
     if not names:
         raise ProgramError("missing", "bind names no input", argument="bind")
     for name in names:
@@ -232,10 +234,15 @@ def _bound(form: Form, value: object, arrays: Mapping[str, mx.array]) -> Bound:
     return Bound(form, chosen)
 
 
-def _index(name: object, argument: str, known: list[str], kind: str) -> int:
+def _places(form: Form) -> dict[str, int]:
+    """Return the indices of inputs by their names."""
+    return {input_.name: at for at, input_ in enumerate(form.inputs)}
+
+
+def _index(name: object, argument: str, known: Mapping[str, int], kind: str) -> int:
     if isinstance(name, str) and name in known:
-        return known.index(name)
-    accepted = ", ".join(shown(each) for each in known[:16])
+        return known[name]
+    accepted = ", ".join(shown(each) for each in islice(known, 16))
     raise ProgramError(
         "missing" if isinstance(name, str) else "wrong_type",
         f"{argument} has {shown(name)}, which is no {kind}, must be one of {accepted}",
