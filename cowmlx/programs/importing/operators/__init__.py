@@ -51,7 +51,7 @@ REFUSED = {
         ),
         _STRINGS,
     ),
-    **dict.fromkeys(("NonMaxSuppression", "Unique", "NonZero"), _SHAPES),
+    **dict.fromkeys(("NonMaxSuppression", "Unique"), _SHAPES),
     **dict.fromkeys(
         (
             "RandomNormal",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from cowmlx.errors import Unsupported
 from cowmlx.programs.importing.onnx_nodes import CONVERTERS, OnnxNode, converts
-from cowmlx.programs.importing.operators.elementwise import BINARY
+from cowmlx.programs.importing.operators.normalizations import layer
 from cowmlx.programs.importing.values import Value
 
 OURS = "com.microsoft"
-for _name in ("Gelu", "LayerNormalization", "QuantizeLinear", "DequantizeLinear"):
-    _convert = CONVERTERS.get(("", _name))
-    if _convert is not None:
-        CONVERTERS[OURS, _name] = _convert
-assert BINARY
+for _name in ("Gelu", "QuantizeLinear", "DequantizeLinear"):
+    CONVERTERS[OURS, _name] = CONVERTERS["", _name]
+for _domain in ("", OURS):
+    CONVERTERS[_domain, "SimplifiedLayerNormalization"] = layer
 
 
 @converts("FastGelu", "BiasGelu", "QuickGelu", domain=OURS)
@@ -28,6 +28,9 @@ def _gelu(node: OnnxNode) -> Value:
 @converts("FusedMatMul", domain=OURS)
 def _fused_matmul(node: OnnxNode) -> Value:
     sides = []
+    for name in ("transBatchA", "transBatchB"):
+        if node.attr(name, 0):
+            raise Unsupported(f"has {name}")
     for at, name in enumerate(("transA", "transB")):
         value = node.input(at)
         if node.attr(name, 0):
@@ -38,14 +41,6 @@ def _fused_matmul(node: OnnxNode) -> Value:
     found = node.apply("matmul", *sides)
     alpha = node.attr("alpha", 1.0)
     return found if alpha == 1 else node.apply("multiply", found, node.number(alpha, found))
-
-
-@converts("SimplifiedLayerNormalization", domain="")
-@converts("SimplifiedLayerNormalization", domain=OURS)
-def _simplified(node: OnnxNode) -> Value:
-    return node.apply(
-        "rms_norm", node.input(0), node.input(1), eps=float(node.attr("epsilon", 1e-5))
-    )
 
 
 @converts("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=OURS)

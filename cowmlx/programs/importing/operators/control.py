@@ -76,26 +76,22 @@ def _loop(node: OnnxNode) -> Steps[list[Value]]:
     count = node.scope.known(node.optional(0))
     start = node.scope.known(node.optional(1))
     carries = [node.input(at) for at in range(2, len(node.inputs))]
-    endless = node.optional(0) is None
-    if is_symbolic(count):
-        count = None
-    if count is not None and int(count.reshape(-1)[0]) <= MAX_UNROLLED and start is not None:
+    many = None
+    if count is not None and not is_symbolic(count):
+        many = min(max(int(count.reshape(-1)[0]), 0), MAX_ITERATIONS)
+    if many is not None and many <= MAX_UNROLLED and start is not None:
         begun = len(node.scope.book.functions)
         try:
-            many, going = int(count.reshape(-1)[0]), bool(start.all())
-            return (yield from _unrolled(node, body, many, going, carries))
+            return (yield from _unrolled(node, body, many, bool(start.all()), carries))
         except Dependent:
             del node.scope.book.functions[begun:]
     if start is None and node.optional(1) is None:
         start = np.array(True)
-    if count is None and not endless and node.optional(1) is None:
-        return (yield from _while(node, body, None, carries))
-    if count is not None and start is not None and start.all():
-        found = yield from _counted(node, body, int(count.reshape(-1)[0]), carries)
+    if many is not None and start is not None and start.all():
+        found = yield from _counted(node, body, many, carries)
         if found is not None:
             return found
-    limit = None if count is None else int(count.reshape(-1)[0])
-    return (yield from _while(node, body, limit, carries))
+    return (yield from _while(node, body, many, carries))
 
 
 class Dependent(Exception):
@@ -108,7 +104,7 @@ def _unrolled(
     """Return the results of so many rounds, one after the other."""
     number = len(carries)
     stacked: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - number)]
-    for at in range(max(count, 0)):
+    for at in range(count):
         if not going:
             break
         step = node.scope.constant(np.array(at, "int64"))
@@ -169,7 +165,7 @@ def _while(
             "how many rounds it has depends on values, so would the shapes of its results"
         )
     scope = node.scope
-    limit = MAX_ITERATIONS if count is None else max(count, 0)
+    limit = MAX_ITERATIONS if count is None else count
     going = node.optional(1)
     flag = scope.reshape(going, []) if going is not None else scope.constant(np.array(True))
     total = node.optional(0)

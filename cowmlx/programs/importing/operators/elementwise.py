@@ -36,7 +36,6 @@ UNARY = {
     "Neg": "negative",
     "Not": "logical_not",
     "Reciprocal": "reciprocal",
-    "Relu": "relu",
     "Round": "round",
     "Sigmoid": "sigmoid",
     "Sign": "sign",
@@ -155,6 +154,14 @@ for _name in UNARY:
     CONVERTERS["", _name] = _unary
 for _name in BINARY:
     CONVERTERS["", _name] = _binary
+
+
+@converts("Relu")
+def _relu(node: OnnxNode) -> Value:
+    value = node.input()
+    if "int" in value.dtype:
+        return node.apply("maximum", value, node.number(0, value))
+    return node.apply("relu", value)
 
 
 @converts("Identity", "Upcast")
@@ -349,11 +356,13 @@ def hard_sigmoid(node: OnnxNode, value: Value, alpha: float, beta: float) -> Val
 def _shrink(node: OnnxNode) -> Value:
     value = node.input()
     bound, bias = node.attr("lambd", 0.5), node.attr("bias", 0.0)
-    low = node.apply("less", value, node.number(-bound, value))
     high = node.apply("greater", value, node.number(bound, value))
-    raised = node.apply("add", value, node.number(bias, value))
     lowered = node.apply("subtract", value, node.number(bias, value))
     rest = node.apply("where", high, lowered, node.number(0, value))
+    if value.dtype.startswith("u"):
+        return rest
+    low = node.apply("less", value, node.number(-bound, value))
+    raised = node.apply("add", value, node.number(bias, value))
     return node.apply("where", low, raised, rest)
 
 
@@ -380,6 +389,4 @@ def _dropout(node: OnnxNode) -> list[Value]:
         raise node.depends("training_mode", node.proto.input[2])
     if training is not None and training.any() and share > 0:
         raise Unsupported("in training mode it needs a random key, which it has not")
-    kept = node.apply("equal", value, value)
-    mask = node.apply("logical_or", kept, node.apply("logical_not", kept))
-    return [value, mask]
+    return [value, node.apply("ones_like", value, dtype="bool")]

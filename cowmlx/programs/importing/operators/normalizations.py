@@ -63,11 +63,12 @@ def _standardized(node: OnnxNode, value: Value, axes: list[int]) -> Value:
 
 
 @converts("LayerNormalization", "RMSNormalization")
-def _layer(node: OnnxNode) -> list[Value]:
+def layer(node: OnnxNode) -> list[Value]:
+    """Convert a normalization over the last axes, and its statistics."""
     value, scale, bias = node.input(0), node.input(1), node.optional(2)
     axis = node.axis(-1, value.rank)
     epsilon = float(node.attr("epsilon", 1e-5))
-    rms = node.op == "RMSNormalization"
+    rms = node.op != "LayerNormalization"
     if axis == value.rank - 1 and scale.rank == 1 and len(node.outputs) == 1:
         if rms:
             return [node.apply("rms_norm", value, scale, eps=epsilon)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
 from typing import Any
 
 from cowmlx.errors import BadFormat, Unsupported
@@ -142,7 +143,32 @@ def _gemm(node: OnnxNode) -> Value:
 @converts("Einsum")
 def _einsum(node: OnnxNode) -> Value:
     values = [node.input(at) for at in range(len(node.inputs))]
-    return node.apply("einsum", *values, subscripts=node.needed("equation").replace(" ", ""))
+    equation = node.needed("equation").replace(" ", "")
+    if "..." in equation:
+        equation = _spelled(equation, [value.rank for value in values])
+    return node.apply("einsum", *values, subscripts=equation)
+
+
+def _spelled(equation: str, ranks: list[int]) -> str:
+    """Return the subscripts of an einsum with letters for the axes of "..."."""
+    given, arrow, result = equation.partition("->")
+    terms = given.split(",")
+    free = [letter for letter in ascii_letters if letter not in equation]
+    lengths = [rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True)]
+    lengths = [length for length, term in zip(lengths, terms, strict=True) if "..." in term]
+    most = max(lengths, default=0)
+    if min(lengths, default=0) < 0 or most > len(free):
+        raise BadFormat(f"has the equation {equation[:80]!r} for inputs of {ranks} axes")
+    letters = "".join(free[:most])
+    if not arrow:  # the letters that are there once, in order
+        plain = given.replace("...", "").replace(",", "")
+        result = "..." + "".join(sorted(each for each in set(plain) if plain.count(each) == 1))
+    rest = iter(lengths)
+    spelled = [
+        term.replace("...", letters[most - next(rest) :]) if "..." in term else term
+        for term in terms
+    ]
+    return f"{','.join(spelled)}->{result.replace('...', letters)}"
 
 
 def pads_of(node: OnnxNode, sides: list[Any], reach: list[int], strides: list[int]) -> Any:

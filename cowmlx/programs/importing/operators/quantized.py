@@ -45,7 +45,10 @@ def _dequantize(node: OnnxNode) -> Value:
     value, scale, zero = node.input(0), node.input(1), node.optional(2)
     axis = node.axis(1, value.rank) if count(scale.shape) != 1 else 0
     block = node.attr("block_size", 0)
-    weight = _dequantized_weight(node, value, scale, zero, axis, block)
+    wanted = scale.dtype
+    if node.attr("output_dtype"):
+        wanted = dtype_of(node.attr("output_dtype"), "its result")
+    weight = _dequantized_weight(node, value, scale, zero, axis, block, wanted)
     if weight is not None:
         return weight
     wide = "int32" if "int" in value.dtype else value.dtype
@@ -57,11 +60,17 @@ def _dequantize(node: OnnxNode) -> Value:
     if scale.dtype in WIDE:  # a number may be beyond their range, and its product within it
         number, by = node.scope.cast(number, "float32"), node.scope.cast(by, "float32")
     product = node.apply("multiply", node.scope.cast(number, by.dtype), by)
-    return node.scope.cast(product, scale.dtype)
+    return node.scope.cast(product, wanted)
 
 
 def _dequantized_weight(
-    node: OnnxNode, value: Value, scale: Value, zero: Value | None, axis: int, block: int
+    node: OnnxNode,
+    value: Value,
+    scale: Value,
+    zero: Value | None,
+    axis: int,
+    block: int,
+    wanted: str,
 ) -> Value | None:
     """Return a parameter of floats, where all of a weight is in the file."""
     base, held = value.weight, value.known
@@ -76,17 +85,17 @@ def _dequantized_weight(
 
     def change(array: Any) -> Any:
         if not array.size:  # whose sides may be of any length
-            return array.astype(numpy_type(scale.dtype))
+            return array.astype(numpy_type(wanted))
         array = array.astype("int32") if "int" in value.dtype else array
         if points is not None:
             array = array - _placed(points(), array, axis, block).astype(array.dtype)
         by = scales()
         wide = "float32" if scale.dtype in WIDE else by.dtype
         product = array.astype(wide) * _placed(by, array, axis, block).astype(wide)
-        return product.astype(by.dtype)
+        return product.astype(numpy_type(wanted))
 
     name = node.proto.output[0]
-    return node.scope.weight(Weight(name, Spec(value.shape, scale.dtype), change, 1, base))
+    return node.scope.weight(Weight(name, Spec(value.shape, wanted), change, 1, base))
 
 
 def _reader(node: OnnxNode, part: Value) -> Callable[[], Any] | None:

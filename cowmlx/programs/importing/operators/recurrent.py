@@ -23,11 +23,10 @@ _WITH_BETA = ("hardsigmoid",)
 class _Layer:
     """One direction of a recurrent layer."""
 
-    def __init__(self, node: OnnxNode, direction: int, gates: int) -> None:
+    def __init__(self, node: OnnxNode, direction: int) -> None:
         self.node = node
         self.scope = node.scope
         self.direction = direction
-        self.gates = gates
         self.is_reverse = direction == 1 or node.attr("direction", "forward") == "reverse"
         self.hidden = node.needed("hidden_size")
 
@@ -115,7 +114,7 @@ def _direction(
     node: OnnxNode, value: Value, direction: int, batch_first: bool
 ) -> tuple[Value, Value, Value | None]:
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op]
-    layer = _Layer(node, direction, gates)
+    layer = _Layer(node, direction)
     scope = node.scope
     weight, recurrence, bias = layer.part(1), layer.part(2), layer.part(3)
     assert weight is not None and recurrence is not None
@@ -198,7 +197,6 @@ def _gru_cell(
     layer: _Layer, inner: Scope, carries: list[Value], given: Value, weight: Value, bias: Any
 ) -> list[Value]:
     first, second = layer.activations(["Sigmoid", "Tanh"])
-    size = layer.hidden
     state = carries[0]
     from_input = inner.several("split", given, indices_or_sections=3, axis=1)
     weights = inner.several("split", weight, indices_or_sections=3, axis=1)
@@ -223,7 +221,6 @@ def _gru_cell(
     new = second(inner, _clipped(layer, inner, inner.apply("add", from_input[2], inside)))
     rest = inner.apply("subtract", inner.constant(1, update.dtype), update)
     fresh = inner.apply("multiply", rest, new)
-    assert size
     return [inner.apply("add", fresh, inner.apply("multiply", update, state))]
 
 

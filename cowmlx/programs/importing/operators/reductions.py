@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
-from cowmlx.programs.dimensions import compare, count
+from cowmlx.programs.dimensions import at_least, compare, count
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.operators.elementwise import quotient_of
 from cowmlx.programs.importing.operators.shaping import reshaped
@@ -52,7 +52,7 @@ def reduced(node: OnnxNode, kind: str, value: Value, axes: list[int], keep: bool
     elif kind == "LogSumExp":
         if any(compare(value.shape[axis], 0) for axis in axes):
             return _extreme(node, "Max", value, axes, options)
-        return node.apply("logsumexp", value, **options) if axes else value
+        found = node.apply("logsumexp", value, **options) if axes else value
     elif kind == "Mean" and "int" in value.dtype:
         found = _whole_mean(node, value, axes, options)
     else:
@@ -60,7 +60,7 @@ def reduced(node: OnnxNode, kind: str, value: Value, axes: list[int], keep: bool
     if found.dtype != value.dtype:
         found = node.scope.cast(found, value.dtype)
     after = {"L2": "sqrt", "LogSum": "log"}.get(kind)
-    return node.apply(after, found) if after else found
+    return node.scope.cast(node.apply(after, found), value.dtype) if after else found
 
 
 def _whole_mean(node: OnnxNode, value: Value, axes: list[int], options: dict[str, Any]) -> Value:
@@ -155,8 +155,8 @@ def _top_k(node: OnnxNode) -> list[Value]:
     value = node.input()
     k = node.numbers(1, "k")[0] if node.opset >= 10 else node.needed("k")
     axis = node.axis(-1, value.rank)
-    if k < 0:
-        raise BadFormat(f"has k {k}")
+    if k < 0 or at_least(value.shape[axis], k) is False:
+        raise BadFormat(f"has k {k} for an axis of {value.shape[axis]}")
     key = value
     if node.attr("largest", 1):  # a stable sort of what is smaller the greater a value is
         if value.dtype.startswith("u") or "int" in value.dtype:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from cowmlx.errors import BadFormat, Unsupported
+from cowmlx.programs.dimensions import compare
 from cowmlx.programs.importing.onnx_nodes import OnnxNode, converts
 from cowmlx.programs.importing.values import Value
 
@@ -18,6 +19,8 @@ def _upsample(node: OnnxNode) -> Value:
     scales = node.attr("scales") if node.opset < 9 else np.ravel(node.known(1, "scales"))
     mode = node.attr("mode", "nearest")
     for axis, scale in enumerate(scales):
+        if scale == 1:
+            continue
         side = _side(value, axis)
         plan = _Axis(node, side, math.floor(side * scale), float(scale), mode)
         plan.transform, plan.rounding = "asymmetric", "floor"
@@ -39,25 +42,23 @@ def _resize(node: OnnxNode) -> Value:
     if len(set(axes)) != len(axes):
         raise BadFormat(f"has axes {axes[:8]}, must be different ones")
     scales = node.scope.known(node.optional(2 if node.opset >= 11 else 1))
-    wanted: list[int | None] = [None] * len(axes)
+    wanted: list[Any] = [None] * len(axes)
+    transform = node.attr("coordinate_transformation_mode", "half_pixel")
+    crops = transform == "tf_crop_and_resize"
     if scales is None and len(node.inputs) < 4:
         raise node.depends("scales", node.proto.input[min(2, len(node.inputs) - 1)])
     if scales is None or not scales.size:
-        sizes = node.numbers(3, "sizes")
-        wanted = list(sizes)
-        scales = np.array(
-            [size / max(_side(value, a), 1) for size, a in zip(sizes, axes, strict=True)]
-        )
-        wanted, scales = _proportional(node, value, axes, wanted, scales)
+        wanted, scales = _by_sizes(node, value, axes, crops)
     region = node.scope.known(node.optional(1)) if node.opset >= 11 else None
-    transform = node.attr("coordinate_transformation_mode", "half_pixel")
-    if transform == "tf_crop_and_resize" and region is None:
+    if crops and region is None:
         raise node.depends("roi", "roi")
     mode = node.attr("mode", "nearest")
     outside: list[tuple[int, Any]] = []
     for at, axis in enumerate(axes):
-        side, scale = _side(value, axis), float(np.ravel(scales)[at])
-        size = wanted[at]
+        scale, size = float(np.ravel(scales)[at]), wanted[at]
+        if scale == 1 and size is None and not crops:
+            continue
+        side = _side(value, axis)
         size = math.floor(side * scale) if size is None else size
         plan = _Axis(node, side, size, scale, mode)
         if region is not None and region.size:
@@ -66,7 +67,7 @@ def _resize(node: OnnxNode) -> Value:
             plan.transform, plan.rounding = "asymmetric", "floor"
         plan.has_scale = wanted[at] is None
         value = plan.applied(value, axis)
-        if transform == "tf_crop_and_resize":
+        if crops:
             outside.append((axis, plan.outside))
     for axis, flags in outside:
         if flags.any():
@@ -78,10 +79,18 @@ def _resize(node: OnnxNode) -> Value:
     return value
 
 
-def _proportional(
-    node: OnnxNode, value: Value, axes: list[int], wanted: list[Any], scales: Any
-) -> tuple[list[Any], Any]:
+def _by_sizes(node: OnnxNode, value: Value, axes: list[int], crops: bool) -> tuple[list[Any], Any]:
+    """Return the sizes of axes, or None for one that stays as it is, and their scales."""
+    sizes = node.dims(3, "sizes")
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    scales, wanted = np.ones(len(axes)), list(sizes)
+    for at, (size, axis) in enumerate(zip(sizes, axes, strict=True)):
+        if policy == "stretch" and not crops and compare(size, value.shape[axis]):
+            wanted[at] = None
+            continue
+        if not isinstance(size, int):
+            raise Unsupported(f"resizes an axis of {value.shape[axis]} to {size}: fix them at load")
+        scales[at] = size / max(_side(value, axis), 1)
     if policy == "stretch":
         return wanted, scales
     scale = min(scales) if policy == "not_larger" else max(scales)

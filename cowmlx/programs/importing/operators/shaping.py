@@ -155,11 +155,11 @@ def _split(node: OnnxNode) -> list[Value]:
             raise BadFormat(f"has num_outputs {many}, must be at least 1")
         part = -(-whole // many)
         sizes = [max(0, min(part, whole - at * part)) for at in range(number)]
+    *places, total = accumulate(sizes)
+    if min(sizes) < 0 or compare(value.shape[axis], total) is False:
+        raise BadFormat(f"its split {sizes[:8]} is not {value.shape[axis]} in all")
     if len(sizes) == 1:
         return [value]
-    *places, total = accumulate(sizes)
-    if isinstance(value.shape[axis], int) and total != value.shape[axis]:
-        raise BadFormat(f"its split {sizes[:8]} is not {value.shape[axis]} in all")
     return node.scope.several("split", value, indices_or_sections=places, axis=axis)
 
 
