@@ -114,23 +114,24 @@ def model_steps(model: Any, folder: str, fixed: Mapping[str, Any]) -> Steps[Impo
 def used_steps(graph: Any, walk: Walk) -> Steps[Counter[str]]:
     """Return how often nodes read each name, in steps.
 
-    What a graph within a node reads counts twice, as it may be converted many times; so does what
-    is given to a function.
+    What the body of a loop reads counts twice, as it may be converted many times; so does what is
+    given to a function.
     """
     uses: Counter[str] = Counter()
-    waiting = [graph]
+    waiting = [(graph, False)]
     while waiting:
-        here = waiting.pop()
+        here, repeats = waiting.pop()
         uses.update(output.name for output in here.output)
         for node in here.node:
             yield from walk.scope.book.pace.rest()
             uses.update(node.input)
-            if here is not graph or walk.is_inlined(node):
+            if repeats or walk.is_inlined(node):
                 uses.update(node.input)
+            within = repeats or node.op_type == "Loop"
             for attribute in node.attribute:
                 if attribute.HasField("g"):
-                    waiting.append(attribute.g)
-                waiting.extend(attribute.graphs)
+                    waiting.append((attribute.g, within))
+                waiting.extend((inner, within) for inner in attribute.graphs)
     return uses
 
 

@@ -83,7 +83,8 @@ def _by_sizes(node: OnnxNode, value: Value, axes: list[int], crops: bool) -> tup
     """Return the sizes of axes, or None for one that stays as it is, and their scales."""
     sizes = node.dims(3, "sizes")
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
-    scales, wanted = np.ones(len(axes)), list(sizes)
+    scales = np.ones(len(axes))
+    wanted: list[Any] = list(sizes)
     for at, (size, axis) in enumerate(zip(sizes, axes, strict=True)):
         if policy == "stretch" and not crops and compare(size, value.shape[axis]):
             wanted[at] = None
