@@ -223,7 +223,9 @@ def test_axes_without_letters(
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_axes_without_letters_that_are_not_there():
-    made = node("Einsum", ["a"], ["y"], equation="ij...->i")
-    with pytest.raises(BadFormat, match=r"has the equation 'ij\.\.\.->i' for inputs of \[1\] axes"):
-        computed(made, {"a": floats(3)}, {})
+@pytest.mark.parametrize(("equation", "axes"), [("ij...->i", 1), ("i...->i", 2)])
+def test_axes_without_letters_that_are_not_there(equation: str, axes: int):
+    """In the input, or in the result."""
+    made = node("Einsum", ["a"], ["y"], equation=equation)
+    with pytest.raises(BadFormat, match=rf"has the equation '.*' for inputs of \[{axes}\] axes"):
+        computed(made, {"a": floats(*[3] * axes)}, {})

@@ -98,6 +98,13 @@ def test_numbers_over_dimensions_are_computed_in_a_run():
     assert run(program_of(made), x=zeros(2, 2))[0].tolist() == [3, -3]
 
 
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_the_greater_of_two_dimensions_is_computed_in_a_run(op: str):
+    made = arithmetic([node(op, ["s", "five"], ["y"])], [whole("five", 5)])
+    wanted = [9, 5] if op == "Max" else [5, 2]
+    assert run(program_of(made), x=zeros(9, 2))[0].tolist() == wanted
+
+
 def test_quotients_that_are_exact_stay_dimensions():
     """Half of the elements of x is a shape."""
     nodes = [
@@ -169,6 +176,25 @@ def test_a_slice_from_the_end():
     assert run(program_of(from_the_end("2*m+1")), x=x, other=zeros(2))[0].tolist() == [3, 4]
     with pytest.raises(Unsupported, match="whether -m is within an axis of n is not known"):
         program_of(from_the_end("n"))
+
+
+def test_what_ends_before_it_begins_is_empty():
+    """A slice from m to 0, and a range to -m."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["x", "s", "zero"], ["y"]),
+        node("Mul", ["s", "less"], ["t"]),
+        node("Squeeze", ["t"], ["end"]),
+        node("Range", ["start", "end", "one"], ["z"]),
+    ]
+    numbers = [weight("start", np.array(0)), weight("one", np.array(1))]
+    made = model(
+        nodes,
+        [info("x", ["m"])],
+        [info("y", []), info("z", [], INT64)],
+        [whole("zero", 0), whole("less", -1), *numbers],
+    )
+    assert [len(each) for each in run(program_of(made), x=zeros(3))] == [0, 0]
 
 
 def test_texts_of_dimensions_that_are_alike():

@@ -117,7 +117,7 @@ def dimension_steps(node: OnnxNode) -> Steps[Value | None]:
     try:
         result = yield from _arithmetic_steps(node, rule, known)
     except Unsupported:
-        if node.op in ("Equal", "Div"):
+        if node.op in ("Equal", "Div", "Max", "Min"):
             return None
         raise
     if node.op == "Equal":

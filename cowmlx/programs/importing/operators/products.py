@@ -157,7 +157,8 @@ def _spelled(equation: str, ranks: list[int]) -> str:
     lengths = [rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True)]
     lengths = [length for length, term in zip(lengths, terms, strict=True) if "..." in term]
     most = max(lengths, default=0)
-    if min(lengths, default=0) < 0 or most > len(free):
+    is_lost = bool(arrow and most and "..." not in result)
+    if min(lengths, default=0) < 0 or most > len(free) or is_lost:
         raise BadFormat(f"has the equation {equation[:80]!r} for inputs of {ranks} axes")
     letters = "".join(free[:most])
     if not arrow:  # the letters that are there once, in order

@@ -231,7 +231,8 @@ def _range(node: OnnxNode) -> Value:
     else:
         if is_symbolic(step) or int(step.reshape(())) != 1:
             raise Unsupported("its delta must be 1 where its length is a dimension")
-        sides = [limit.reshape(())[()] - start.reshape(())[()]]
+        first, last = start.reshape(())[()], limit.reshape(())[()]
+        sides = [0 if at_least(first, last) else last - first]
     counted = node.apply("iota", shape=sides, dtype=dtype)
     scaled = counted
     if is_symbolic(step) or step.reshape(())[()] != 1:

@@ -255,7 +255,7 @@ def _symbolic_slice(
         side = value.shape[axis]
         start, stop = _bounded(start, side), _bounded(stop, side)
         places.append(start)
-        sizes[axis] = stop - start
+        sizes[axis] = 0 if at_least(start, stop) else stop - start
     found = np.empty(len(places), object)
     found[:] = places
     symbolic = any(isinstance(place, Symbolic) for place in places)
