@@ -120,11 +120,11 @@ def _signed(dtype: str) -> str:
 
 def _arange(start: float, stop: float, step: float, dtype: mx.Dtype) -> mx.array:
     length = max(math.ceil((stop - start) / step), 0)
-    wide = mx.int64 if mx.issubdtype(dtype, mx.integer) else dtype
-    places = mx.arange(length, dtype=mx.int64 if wide == mx.int64 else mx.float32)
-    if wide not in (mx.int64, mx.float32):
-        places = mx.arange(length, dtype=mx.float64 if dtype == mx.float64 else mx.float32)
-    result = mx.array(start, dtype=places.dtype) + places * mx.array(step, dtype=places.dtype)
+    wide = mx.float64 if dtype == mx.float64 else mx.float32
+    if mx.issubdtype(dtype, mx.integer):
+        wide = mx.int64
+    places = mx.arange(length, dtype=wide)
+    result = mx.array(start, dtype=wide) + places * mx.array(step, dtype=wide)
     return result.astype(dtype)
 
 

@@ -152,7 +152,8 @@ def _cross_array(a: mx.array, b: mx.array, axis: int) -> mx.array:
     return first - taken(a, two, axis) * taken(b, one, axis)
 
 
-def _einsum_letters(inputs: Sequence[Any], subscripts: str) -> tuple[list[str], str]:
+def einsum_letters(inputs: Sequence[Any], subscripts: str) -> tuple[list[str], str]:
+    """Return the letters of each input's axes, and those of the result's."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -169,7 +170,7 @@ def _einsum_letters(inputs: Sequence[Any], subscripts: str) -> tuple[list[str], 
 
 
 def _einsum(*inputs: Any, **attributes: Any) -> Spec:
-    terms, right = _einsum_letters(inputs, attributes["subscripts"])
+    terms, right = einsum_letters(inputs, attributes["subscripts"])
     lengths: dict[str, Dim] = {}
     for at, (given, term) in enumerate(zip(inputs, terms, strict=True)):
         rules.require_dtype(f"operands[{at}]", given, rules.INEXACT)
@@ -201,14 +202,14 @@ def _lengths(inputs: Sequence[Any], terms: list[str]) -> dict[str, Any]:
 def _einsum_arrays(*arrays: Any, **attributes: Any) -> mx.array:
     operands = cast(arrays)
     if any(operand.size == 0 for operand in operands):  # mlx has no gradient of an empty diagonal
-        terms, right = _einsum_letters(operands, attributes["subscripts"])
+        terms, right = einsum_letters(operands, attributes["subscripts"])
         lengths = _lengths(operands, terms)
         return mx.zeros([lengths[letter] for letter in right], operands[0].dtype)
     return mx.einsum(attributes["subscripts"].replace(" ", ""), *operands)
 
 
 def _einsum_cost(inputs: Sequence[Any], attributes: Attributes) -> Dim:
-    terms, _ = _einsum_letters(inputs, attributes["subscripts"])
+    terms, _ = einsum_letters(inputs, attributes["subscripts"])
     return count(_lengths(inputs, terms).values())
 
 
@@ -246,11 +247,12 @@ def _hadamard(given: Any, /, **attributes: Any) -> Spec:
     rules.require_dtype("a", given, SMALL_FLOATS)
     rules.require_rank("a", given, 1)
     length = given.shape[-1]
-    rest = length if isinstance(length, int) else 0
+    known = length if isinstance(length, int) else 0
+    rest = known
     while rest and rest % 2 == 0 and rest not in (12, 20, 28):
         rest //= 2
     most = 8192 if given.dtype == "float32" else 16384
-    if rest not in (1, 12, 20, 28) or int(str(length)) // rest > most:
+    if rest not in (1, 12, 20, 28) or known // rest > most:
         raise rules.shapes_refused(
             [given.shape], f"its last axis must be m 2^k, m 1, 12, 20 or 28, 2^k to {most}"
         )

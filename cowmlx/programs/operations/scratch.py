@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from cowmlx.accelerate import kernels
 from cowmlx.programs.operations.convolutions import steps_of
+from cowmlx.programs.operations.products import einsum_letters
 from cowmlx.programs.operations.row import Attributes, Spec
 from cowmlx.programs.operations.rules import BITS
 
@@ -194,17 +195,13 @@ def _attention(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -
 
 def _einsum(inputs: Specs, attributes: Attributes, results: Sequence[Spec]) -> int:
     """The product of each step, and its operands in another order."""
-    text = attributes["subscripts"].replace(" ", "")
-    left, _, right = text.partition("->")
-    terms = left.split(",")
-    if "->" not in text:
-        right = "".join(letter for letter in set(left) - {","} if left.count(letter) == 1)
+    terms, right = einsum_letters(inputs, attributes["subscripts"])
     sizes: dict[str, int] = {}
     arrays = []
     for term, operand in zip(terms, inputs, strict=True):
         sizes.update(zip(term, operand.shape, strict=True))
         arrays.append(mx.broadcast_to(mx.array(0.0), operand.shape))  # no elements are made of it
-    path, _ = mx.einsum_path(text, *arrays)
+    path, _ = mx.einsum_path(attributes["subscripts"].replace(" ", ""), *arrays)
     elements = 0
     for step in path:
         taken = [terms[at] for at in step]

@@ -59,7 +59,7 @@ class Units:
 
     def unit(self, graph: Graph, segment: Segment) -> Unit:
         """Return a segment of a graph, compiled."""
-        key = graph.name, segment.gives
+        key = graph.name, segment.reads, segment.gives
         if key not in self._units:
             self._units[key] = Unit(self._traced(graph, segment), self.compiles)
         return self._units[key]
@@ -75,7 +75,7 @@ class Units:
             rows: which of the values that it reads have rows; one or more.
             guarded: whether it also reads a bool of each row, false where values are discarded.
         """
-        key = graph.name, segment.gives, rows, guarded
+        key = graph.name, segment.reads, segment.gives, rows, guarded
         if key not in self._units:
             self._units[key] = Unit(self._traced_rows(graph, segment, rows, guarded))
         return self._units[key]
