@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import mlx.core as mx
 import pytest
 from support.enlarged import enlarged, filled, peak_of
 
-from cowmlx.programs.operations import ROWS
-from cowmlx.programs.operations.row import Example, Operation
+from cowmlx.programs.operations import ROWS, find
+from cowmlx.programs.operations.attributes import attributes_of
+from cowmlx.programs.operations.row import Example, Operation, Spec
+from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.operations.scratch import OTHERS, SCRATCH, scratch_of
 from cowmlx.programs.running.cost import bytes_of
 
@@ -96,6 +99,17 @@ def _measured(row: Operation) -> list[tuple[int, int, int, str]]:
             estimate = scratch_of(row.name, inputs, attributes, results)
             found.append((taken, estimate, elements, f"{example} as {[str(one) for one in known]}"))
     return found
+
+
+@pytest.mark.parametrize("size", [1, 1024, 4096])
+@pytest.mark.parametrize("dtype", ["bool", "int32", "float64"])
+def test_the_elements_that_differ_need_no_table_of_all(size, dtype):
+    row, given = find("unique"), mx.arange(50_000).astype(mlx_dtype(dtype))
+    mx.eval(given)
+    attributes, inputs = attributes_of(row, {"size": size}), [Spec(given.shape, dtype)]
+    results = row.infer(inputs, attributes)
+    taken = peak_of(row, [given], attributes, results) - sum(map(bytes_of, results))
+    assert taken <= scratch_of("unique", inputs, attributes, results) + SLACK
 
 
 @pytest.mark.long

@@ -240,7 +240,7 @@ SCRATCH: dict[str, Scratch] = {
     "gather_mm": _gathered,
     "scaled_dot_product_attention": _attention,
     # Order.
-    "unique": _each(112),
+    "unique": _each(24),
     # Random numbers.
     "random_normal": _each(8, 300),
     "random_truncated_normal": _each(8, 300),

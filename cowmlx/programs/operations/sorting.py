@@ -99,14 +99,14 @@ def _unique(given: Any, /, **attributes: Any) -> list[Spec]:
 
 
 def _unique_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
-    """The first elements of runs of a sorted line, moved to the front in their order."""
+    """The first elements of runs of a sorted line, which begin where the runs before them end."""
     size = attributes["size"]
     line = mx.sort(mx.stop_gradient(arrays[0]).reshape(-1))
     first = mx.concatenate([mx.array([True]), line[1:] != line[:-1]])
     run = mx.cumsum(first.astype(mx.int32)) - 1
-    places = mx.arange(size, dtype=mx.int32)
-    counts = mx.sum((run[None] == places[:, None]).astype(mx.int32), axis=1)
-    starts = mx.sum((run[None] < places[:, None]).astype(mx.int32), axis=1)
+    # What is beyond the room goes to a place behind it.
+    counts = mx.zeros((size + 1,), mx.int32).at[mx.minimum(run, size)].add(1)[:size]
+    starts = mx.cumsum(counts) - counts
     result = mx.take(line, mx.minimum(starts, line.size - 1))
     return [result, counts, run[-1] + 1]
 
