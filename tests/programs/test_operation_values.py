@@ -308,6 +308,37 @@ def test_classes_are_drawn_with_their_probabilities():
     np.testing.assert_allclose(np.bincount(np.array(found)[0]) / 20000, [0.1, 0.2, 0.7], atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_equal_classes_of_16_bits_are_drawn_as_often(dtype):
+    logits, many = mx.full((2,), 1000.0, dtype), of("random_categorical", num_samples=20000)
+    (found,) = run(find("random_categorical"), [logits, mx.random.key(1)], many)
+    assert abs(float(mx.mean(found)) - 0.5) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("float32", 1e6, 1e6 + 1),
+        ("float32", 1.0, 1.0 + 2.0**-23),
+        ("float32", -1e-20, 0.0),
+        ("float32", -3e38, 3e38),
+        ("float64", -1.5e308, 1.5e308),
+        ("bfloat16", 1.0, 2.0),
+        ("bfloat16", -(2.0**127), 2.0**127),
+        ("float16", -2.0, -1.0),
+        ("float16", -6e4, 6e4),
+        ("float16", 9.0, 7e4),
+    ],
+)
+def test_uniform_numbers_are_below_their_end(dtype, low, high):
+    row = find("random_uniform")
+    attributes = attributes_of(row, {"low": low, "high": high, "shape": [20000], "dtype": dtype})
+    found = np.array(run(row, [mx.random.key(1)], attributes)[0].astype(mx.float64))
+    assert low <= found.min() and found.max() < high
+    quarter, width = 0.75 * low + 0.25 * high, high / 4 - low / 4
+    assert abs(np.quantile(found, 0.25) - quarter) <= width  # it may be one number alone
+
+
 def test_permutations_keep_all_elements():
     row = find("random_permutation")
     (found,) = run(row, [mx.arange(100), mx.random.key(1)], attributes_of(row, {}))

@@ -10,9 +10,9 @@ import mlx.core as mx
 
 from cowmlx.programs.operations import elementary, rules
 from cowmlx.programs.operations.creation import SHAPE
-from cowmlx.programs.operations.half import GREATEST
+from cowmlx.programs.operations.half import GREATEST, widened
 from cowmlx.programs.operations.indices import Check, check_that
-from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.making import constant, example, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import FLOATS, INTEGERS, equal, mlx_dtype
 
@@ -106,14 +106,26 @@ def uniform(
     low: float, high: float, shape: Sequence[int], dtype: mx.Dtype, key: mx.array
 ) -> mx.array:
     """Return uniform numbers from low up to high, without it."""
-    if _drawn_in(dtype, low, high) != dtype:
-        below = high - abs(high) * 2.0**-11  # what is less is not rounded to high
-        return mx.random.uniform(low, below, shape, mx.float32, key).astype(dtype)
-    if dtype != mx.float64:
-        return mx.random.uniform(low, high, shape, dtype, key)
-    result = low + (high - low) * _unit(shape, key)
+    wide = _drawn_in(dtype, low, high, high - low)
+    scale = 2.0 if high - low > mx.finfo(wide).max else 1.0  # their distance must be finite
+    first, last = low / scale, high / scale
+    if dtype == mx.float64:
+        result = first + (last - first) * _unit(shape, key)
+    else:
+        result = mx.random.uniform(first, last, shape, wide, key)
+    if scale > 1:
+        result = result * scale
     # A sum may be rounded up to the end.
-    return mx.minimum(result, math.nextafter(high, low))
+    result = result.astype(dtype)
+    return mx.minimum(result, constant(max(low, _below(high, dtype)), result))
+
+
+def _below(high: float, dtype: mx.Dtype) -> float:
+    """Return the greatest finite number of a dtype below another."""
+    about = mx.finfo(dtype)
+    _, exponent = math.frexp(math.nextafter(high, -math.inf))
+    step = about.eps * max(2.0 ** (exponent - 1), about.smallest_normal)
+    return min((math.ceil(high / step) - 1) * step, about.max)
 
 
 def normal(
@@ -232,7 +244,7 @@ def _categorical_array(logits: Any, key: Any, /, **attributes: Any) -> mx.array:
     if line.size == 0:
         return mx.zeros(line.shape[:-1], mx.uint32)
     noise = mx.random.gumbel(line.shape, key=key)
-    return mx.argmax(line + noise.astype(line.dtype), axis=-1)
+    return mx.argmax(widened(line) + noise, axis=-1)  # 16 bits would round the noise away
 
 
 def _permutation(given: Any, key: Any, /, **attributes: Any) -> Spec:

@@ -117,7 +117,7 @@ def _categorical(inputs: Specs, attributes: Attributes, results: Sequence[Spec])
     """Noise for each class of each sample, and the sum with its logit."""
     logits = inputs[0]
     many = attributes["num_samples"]
-    return (8 + _bytes(logits)) * _size(logits.shape) * (1 if many is None else many)
+    return (8 + max(_bytes(logits), 4)) * _size(logits.shape) * (1 if many is None else many)
 
 
 def _convolution(name: str) -> Scratch:
