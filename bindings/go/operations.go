@@ -847,15 +847,15 @@ func (builder *ProgramBuilder) ScatterMultiply(a, indices, updates any, attribut
 }
 
 // ScatterMax: An array with updates where they are larger than elements at indices along an
-// axis: out[indices[i]] = max(a[indices[i]], its updates). Attributes: axis (axis), indices
-// (choice).
+// axis: out[indices[i]] = max(a[indices[i]], its updates), nan if one is nan. Attributes: axis
+// (axis), indices (choice).
 func (builder *ProgramBuilder) ScatterMax(a, indices, updates any, attributes map[string]any) *Node {
 	return builder.Node("scatter_max", attributes, a, indices, updates)
 }
 
 // ScatterMin: An array with updates where they are smaller than elements at indices along an
-// axis: out[indices[i]] = min(a[indices[i]], its updates). Attributes: axis (axis), indices
-// (choice).
+// axis: out[indices[i]] = min(a[indices[i]], its updates), nan if one is nan. Attributes: axis
+// (axis), indices (choice).
 func (builder *ProgramBuilder) ScatterMin(a, indices, updates any, attributes map[string]any) *Node {
 	return builder.Node("scatter_min", attributes, a, indices, updates)
 }

@@ -98,6 +98,32 @@ def test_one_hot_of_a_clamped_index_has_no_one():
     assert found.tolist() == [[0, 1], [0, 0], [0, 0]] and errors == []
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint64"])
+def test_one_hot_has_classes_up_to_the_greatest_index(dtype):
+    kind = mlx_dtype(dtype)
+    indices = mx.arange(128 if dtype == "int8" else 256).astype(kind)
+    (found,), errors = run("one_hot", [indices], num_classes=300)
+    assert mx.array_equal(found, mx.eye(300)[: indices.size]) and errors == []
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "bound"), [("scatter_max", np.maximum), ("scatter_min", np.minimum)]
+)
+def test_no_nan_is_lost_where_updates_are_compared(name, bound, dtype):
+    nan, kind = float("nan"), mlx_dtype(dtype)
+    given, indices = [nan, 1.0, 2.0, 3.0, 4.0], [0, 1, 2, 2, 3, 3]
+    updates = [1.0, 9.0, nan, 5.0, 0.0, nan]
+    (found,), errors = run(
+        name, [mx.array(given, kind), mx.array(indices), mx.array(updates, kind)]
+    )
+    wanted = np.array(given)
+    with np.errstate(invalid="ignore"):
+        bound.at(wanted, indices, updates)
+    np.testing.assert_array_equal(np.array(found.astype(mx.float32)), wanted)
+    assert found.dtype == kind and errors == []
+
+
 def test_windows_are_moved_inside():
     (found,), errors = run(
         "dynamic_slice", [mx.arange(5), mx.array([4])], slice_size=[3], indices="clamp"

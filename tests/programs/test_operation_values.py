@@ -339,6 +339,31 @@ def test_uniform_numbers_are_below_their_end(dtype, low, high):
     assert abs(np.quantile(found, 0.25) - quarter) <= width  # it may be one number alone
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64, mx.float16])
+@pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0, 3.0])
+def test_norms_have_no_slope_at_zero(power, dtype):
+    row, attributes = find("norm"), of("norm", ord=power, axis=-1)
+
+    def norms(a):
+        return row.compute([a], attributes)[0].sum()
+
+    a = mx.array([[0.0, 0.0], [0.0, 2.0]], dtype)
+    assert row.compute([a], attributes)[0].tolist() == pytest.approx([0, 2], rel=1e-3)
+    found = mx.grad(norms)(a)
+    np.testing.assert_allclose(np.array(found), [[0, 0], [0, 1]], rtol=1e-3)
+
+
+@pytest.mark.parametrize("start", [-1, -4, -5, -9, 3, 9])
+@pytest.mark.parametrize("stop", [-1, -5, -20, -(2**31), 0, 2])
+@pytest.mark.parametrize("stride", [-1, -3])
+def test_reverse_slices_have_numpy_s_elements(start, stop, stride):
+    row = find("slice")
+    attributes = attributes_of(row, {"start": [start], "stop": [stop], "strides": [stride]})
+    (found,) = run(row, [mx.arange(4)], attributes)
+    end = None if stop == -(2**31) else stop
+    assert found.tolist() == list(range(4))[start:end:stride]
+
+
 def test_permutations_keep_all_elements():
     row = find("random_permutation")
     (found,) = run(row, [mx.arange(100), mx.random.key(1)], attributes_of(row, {}))

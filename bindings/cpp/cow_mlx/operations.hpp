@@ -711,14 +711,14 @@ inline Value scatter_multiply(const Value& a, const Value& indices, const Value&
       axis).set("indices", indices_option), 1)[0];
 }
 /** An array with updates where they are larger than elements at indices along an axis:
- * out[indices[i]] = max(a[indices[i]], its updates) */
+ * out[indices[i]] = max(a[indices[i]], its updates), nan if one is nan */
 inline Value scatter_max(const Value& a, const Value& indices, const Value& updates, std::int64_t
     axis = 0, Indices indices_option = Indices::check) {
   return Emitter::node("scatter_max", {a, indices, updates}, Attributes().set("axis",
       axis).set("indices", indices_option), 1)[0];
 }
 /** An array with updates where they are smaller than elements at indices along an axis:
- * out[indices[i]] = min(a[indices[i]], its updates) */
+ * out[indices[i]] = min(a[indices[i]], its updates), nan if one is nan */
 inline Value scatter_min(const Value& a, const Value& indices, const Value& updates, std::int64_t
     axis = 0, Indices indices_option = Indices::check) {
   return Emitter::node("scatter_min", {a, indices, updates}, Attributes().set("axis",

@@ -17,7 +17,7 @@ from cowmlx.programs.operations.indices import (
     safe,
     taken,
 )
-from cowmlx.programs.operations.making import example, row
+from cowmlx.programs.operations.making import constant, example, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import DTYPES, mlx_dtype
 
@@ -202,8 +202,9 @@ def _one_hot_arrays(indices: Any, /, **attributes: Any) -> mx.array:
     if classes == 0:
         return mx.zeros((*indices.shape, 0), mlx_dtype(attributes["dtype"]))
     # Out of range becomes the class behind the last, which no column is of.
-    inside = indices <= min(classes - 1, 2 ** (8 * indices.dtype.size - 1) - 1)
-    if mx.issubdtype(indices.dtype, mx.signedinteger):
+    is_signed = mx.issubdtype(indices.dtype, mx.signedinteger)
+    inside = indices <= min(classes - 1, 2 ** (8 * indices.dtype.size - is_signed) - 1)
+    if is_signed:
         inside = inside & (indices >= 0)
     where = mx.where(inside, safe(indices, classes, negative=False), classes)
     result = where[..., None] == mx.arange(classes, dtype=mx.int32)
@@ -348,7 +349,13 @@ def _scatter(
         places = (*(slice(None),) * axis, where)
         if way == "set":
             return last_put(array, where, updates, axis)
-        return getattr(array.at[places], way)(updates)
+        result: mx.array = getattr(array.at[places], way)(updates)
+        if way in ("maximum", "minimum") and mx.issubdtype(array.dtype, mx.floating):
+            # mlx keeps or loses a nan depending on the order of updates.
+            given, new = (mx.isnan(mx.stop_gradient(each)) for each in (array, updates))
+            is_nan = given.astype(mx.int32).at[places].maximum(new.astype(mx.int32)) > 0
+            result = mx.where(is_nan, constant(math.nan, array), result)
+        return result
 
     def checks(arrays: list[Any], attributes: Attributes) -> list[Check]:
         array, indices = arrays[:2]
@@ -397,14 +404,14 @@ SCATTER = (
         "scatter_max",
         "maximum",
         "where they are larger than elements",
-        "out[indices[i]] = max(a[indices[i]], its updates)",
+        "out[indices[i]] = max(a[indices[i]], its updates), nan if one is nan",
         ("a", "updates"),
     ),
     _scatter(
         "scatter_min",
         "minimum",
         "where they are smaller than elements",
-        "out[indices[i]] = min(a[indices[i]], its updates)",
+        "out[indices[i]] = min(a[indices[i]], its updates), nan if one is nan",
         ("a", "updates"),
     ),
 )

@@ -122,7 +122,15 @@ def norm(a: mx.array, ord: float | None, axis: Any, keepdims: bool) -> mx.array:
     if ord == 1:
         return total(size, axis=axis, keepdims=keepdims)
     power = mx.array(ord, dtype=a.dtype)
-    return mx.power(total(mx.power(size, power), axis=axis, keepdims=keepdims), 1 / power)
+    # The slope of a root at 0 is infinite; that of a norm is 0 there, as with ord 2.
+    powers = _sloped(size, power) if ord < 1 else mx.power(size, power)
+    return _sloped(total(powers, axis=axis, keepdims=keepdims), 1 / power)
+
+
+def _sloped(a: mx.array, power: mx.array) -> mx.array:
+    """Return a power above 0 of numbers from 0 on, whose slope at 0 is 0."""
+    is_zero = a == 0
+    return mx.where(is_zero, 0, mx.power(mx.where(is_zero, 1, a), power))
 
 
 def _det(a: mx.array, attributes: Attributes) -> Sequence[mx.array]:

@@ -85,6 +85,9 @@ def _slice_array(a: mx.array, **attributes: Any) -> mx.array:
         # mlx takes only what lies within.
         length = a.shape[axis]
         first, last, step = _slice(start, stop, stride).indices(length)
+        if not range(first, last, step):
+            parts[axis] = slice(0, 0)  # a reverse slice before the first element begins at -1
+            continue
         step = min(max(step, -length - 1), length + 1)  # a larger one takes as many
         parts[axis] = slice(first, None if last < 0 else last, step)
     return a[tuple(parts)] if parts else a

@@ -1920,7 +1920,7 @@ defmodule CowMLX.Op do
   @doc ~S"""
   An array with updates where they are larger than elements at indices along an axis.
   
-      out[indices[i]] = max(a[indices[i]], its updates)
+      out[indices[i]] = max(a[indices[i]], its updates), nan if one is nan
   
   Attributes:
   
@@ -1936,7 +1936,7 @@ defmodule CowMLX.Op do
   @doc ~S"""
   An array with updates where they are smaller than elements at indices along an axis.
   
-      out[indices[i]] = min(a[indices[i]], its updates)
+      out[indices[i]] = min(a[indices[i]], its updates), nan if one is nan
   
   Attributes:
   

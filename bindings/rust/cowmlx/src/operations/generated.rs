@@ -873,7 +873,7 @@ operations! {
                 "indices" indices: Indices
             );
         /// An array with updates where they are larger than elements at indices along an axis:
-        /// out\[indices\[i\]\] = max(a\[indices\[i\]\], its updates)
+        /// out\[indices\[i\]\] = max(a\[indices\[i\]\], its updates), nan if one is nan
         "scatter_max" scatter_max(indices: Value<'b>, updates: Value<'b>; ) -> (one)
             with scatter_max_with(ScatterMax: ;
                 /// The axis.
@@ -882,7 +882,7 @@ operations! {
                 "indices" indices: Indices
             );
         /// An array with updates where they are smaller than elements at indices along an axis:
-        /// out\[indices\[i\]\] = min(a\[indices\[i\]\], its updates)
+        /// out\[indices\[i\]\] = min(a\[indices\[i\]\], its updates), nan if one is nan
         "scatter_min" scatter_min(indices: Value<'b>, updates: Value<'b>; ) -> (one)
             with scatter_min_with(ScatterMin: ;
                 /// The axis.

@@ -1297,7 +1297,7 @@ extension Operand {
   }
 
   /// An array with updates where they are larger than elements at indices along an axis:
-  /// `out[indices[i]] = max(a[indices[i]], its updates)`.
+  /// `out[indices[i]] = max(a[indices[i]], its updates), nan if one is nan`.
   ///
   /// - Parameters:
   ///   - axis: The axis.
@@ -1311,7 +1311,7 @@ extension Operand {
   }
 
   /// An array with updates where they are smaller than elements at indices along an axis:
-  /// `out[indices[i]] = min(a[indices[i]], its updates)`.
+  /// `out[indices[i]] = min(a[indices[i]], its updates), nan if one is nan`.
   ///
   /// - Parameters:
   ///   - axis: The axis.
