@@ -55,7 +55,8 @@ def wheel(package: str, version: str, pattern: str, platform: str = "") -> list[
                         with opened.open(name) as source, target.open("wb") as written:
                             shutil.copyfileobj(source, written)
 
-    return sorted(kept("-".join(filter(None, (package, version, platform))), fill).iterdir())
+    parts = (package, version, platform, platform and PurePosixPath(pattern).suffix[1:])
+    return sorted(kept("-".join(filter(None, parts)), fill).iterdir())
 
 
 def installed(package: str, version: str) -> Path:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from cowmlx.accelerate import operations
+from cowmlx.programs.operations.devices import complex_on_cpu
 from cowmlx.programs.operations.making import PAIR, elementwise
 from cowmlx.programs.operations.rules import REAL, inexact
 
@@ -396,11 +397,18 @@ TRIGONOMETRY = (
     _function("sinh", "The hyperbolic sine.", "(e^a - e^-a) / 2"),
     _function("cosh", "The hyperbolic cosine.", "(e^a + e^-a) / 2"),
     _function("tanh", "The hyperbolic tangent.", "sinh a / cosh a"),
-    _function("arcsinh", "The inverse hyperbolic sine.", "sinh out = a", aliases="asinh"),
+    _function(
+        "arcsinh",
+        "The inverse hyperbolic sine.",
+        "sinh out = a",
+        complex_on_cpu(mx.arcsinh),
+        aliases="asinh",
+    ),
     _function(
         "arccosh",
         "The inverse hyperbolic cosine.",
         "cosh out = a",
+        complex_on_cpu(mx.arccosh),
         values=" 1.5..3",
         aliases="acosh",
     ),
@@ -408,6 +416,7 @@ TRIGONOMETRY = (
         "arctanh",
         "The inverse hyperbolic tangent.",
         "tanh out = a",
+        complex_on_cpu(mx.arctanh),
         values=" -0.8..0.8",
         aliases="atanh",
     ),

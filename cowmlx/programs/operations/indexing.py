@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.programs.dimensions import Dim, Shape, count
-from cowmlx.programs.operations import rules
+from cowmlx.programs.operations import devices, rules
 from cowmlx.programs.operations.indices import (
     INDICES,
     Check,
@@ -346,10 +346,17 @@ def _scatter(
         if updates.size == 0:
             return array
         where = safe(indices, array.shape[axis])
-        places = (*(slice(None),) * axis, where)
         if way == "set":
             return last_put(array, where, updates, axis)
-        result: mx.array = getattr(array.at[places], way)(updates)
+        places = (*(slice(None),) * axis, where)
+
+        def updated(array: mx.array, updates: mx.array) -> mx.array:
+            result: mx.array = getattr(array.at[places], way)(updates)
+            return result
+
+        # Of 64 bits, GPUs add complex numbers alone.
+        is_plain = array.dtype.size < 8 or (array.dtype == mx.complex64 and way == "add")
+        result = updated(array, updates) if is_plain else devices.on_cpu(updated, array, updates)
         if way in ("maximum", "minimum") and mx.issubdtype(array.dtype, mx.floating):
             # mlx keeps or loses a nan depending on the order of updates.
             given, new = (mx.isnan(mx.stop_gradient(each)) for each in (array, updates))

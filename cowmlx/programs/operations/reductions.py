@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, count
 from cowmlx.programs.operations import elementary, rules, sums
+from cowmlx.programs.operations.devices import ordering
 from cowmlx.programs.operations.half import in_float32
 from cowmlx.programs.operations.making import Result, example, moving, row, same, truth
 from cowmlx.programs.operations.row import Attribute, Attributes, Operation, Spec
@@ -179,7 +180,7 @@ def _softmaxed(
 def _median(a: mx.array, axis: Any, keepdims: bool) -> mx.array:
     if axis == ():  # which mlx refuses
         return a.astype(mlx_dtype(inexact(name_of(a.dtype))))
-    return mx.median(a, axis=axis, keepdims=keepdims)
+    return ordering(mx.median)(a, axis=axis, keepdims=keepdims)
 
 
 def log_softmax(a: mx.array, axis: Any) -> mx.array:

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from cowmlx.programs.dimensions import Shape, at_least, count
 from cowmlx.programs.operations import rules
+from cowmlx.programs.operations.devices import ordering
 from cowmlx.programs.operations.making import cast, example, moving, row
 from cowmlx.programs.operations.row import REQUIRED, Attribute, Attributes, Operation, Spec
 from cowmlx.programs.operations.rules import promote
@@ -54,6 +55,7 @@ def _ordered(
             example("[2,3]", axis=None, **with_kth),
             *([] if kth else [example("[2,0]")]),
         ],
+        ordering(getattr(mx, name)),
         accepted=rules.REAL,
         result=lambda dtype: "uint32" if indices else dtype,
         attributes=(_KTH, _AXIS) if kth else (_AXIS,),
@@ -101,7 +103,7 @@ def _unique(given: Any, /, **attributes: Any) -> list[Spec]:
 def _unique_arrays(*arrays: Any, **attributes: Any) -> list[mx.array]:
     """The first elements of runs of a sorted line, which begin where the runs before them end."""
     size = attributes["size"]
-    line = mx.sort(mx.stop_gradient(arrays[0]).reshape(-1))
+    line = ordering(mx.sort)(mx.stop_gradient(arrays[0]).reshape(-1))
     first = mx.concatenate([mx.array([True]), line[1:] != line[:-1]])
     run = mx.cumsum(first.astype(mx.int32)) - 1
     # What is beyond the room goes to a place behind it.
@@ -143,7 +145,7 @@ ROWS = (
             example("[2,3]", k=4, axis=None),
             example("[2,3]", k=0),
         ],
-        _topk_array,
+        ordering(_topk_array),
         accepted=rules.REAL,
         aliases="top_k",
         attributes=(Attribute("k", "int", REQUIRED, "How many.", low=0), _AXIS),
