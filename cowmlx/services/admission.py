@@ -169,12 +169,16 @@ class Admission:
         def need(room: memory.Room, chunk: int) -> int:
             return needs.bytes_of(chunk, room.is_limit) + self._outstanding(context, room)
 
+        def bound(room: memory.Room) -> int:
+            # Small chunks are slow, and no help where the rest alone is too much.
+            return room.at_ease if need(room, LEAST_CHUNK) <= room.at_ease else room.available
+
         rooms = self._rooms()
         if any(need(room, planned) > room.at_ease for room in rooms):
             self._reclaim()
             rooms = self._rooms()
         chunk = planned
-        while chunk > LEAST_CHUNK and any(need(room, chunk) > room.at_ease for room in rooms):
+        while chunk > LEAST_CHUNK and any(need(room, chunk) > bound(room) for room in rooms):
             chunk //= 2
         self._require(lambda room: need(room, chunk), "the generation", context)
         self._promised[context] = needs.promise

@@ -86,12 +86,8 @@ def test_what_others_were_promised_counts(lib, tiny, open_context, device):
     lib.begin(second, prompt(300, 2), max_tokens=3000)
 
 
-def test_chunks_shrink_when_memory_is_short(lib, tiny, open_context, device):
-    expected = lib.generate(open_context(tiny(MODEL)), prompt(600), max_tokens=8)
-    context = open_context(tiny(MODEL), solo=True)
-    whole = estimate(lib, context, prompt(600), max_tokens=8)
-    lib.reset(context)
-    device(whole - 200_000)
+def largest_chunk(lib, context):
+    """Begin a generation behind 600 tokens; return how many were processed at once."""
     sizes = []
     before = 0
 
@@ -102,7 +98,30 @@ def test_chunks_shrink_when_memory_is_short(lib, tiny, open_context, device):
         return True
 
     lib.begin(context, prompt(600), max_tokens=8, prompt_progress=note)
-    assert max(sizes) < 512
+    return max(sizes)
+
+
+def test_chunks_stay_where_smaller_ones_are_no_help(lib, tiny, open_context, monkeypatch):
+    """As where the weights alone, which are not read yet, take what others have."""
+    context = open_context(tiny(MODEL), solo=True)
+    needed = estimate(lib, context, prompt(600), max_tokens=8)
+    lib.reset(context)
+    monkeypatch.setattr(admission, "RESERVE", 0)
+    room = memory.Room(2 * needed, "the fake device", is_limit=False, at_ease=1 << 10)
+    monkeypatch.setattr(memory, "rooms", lambda device: [room])
+    assert largest_chunk(lib, context) == 512
+    lib.reset(context)
+    room = room._replace(available=needed - 200_000)
+    assert largest_chunk(lib, context) < 512
+
+
+def test_chunks_shrink_when_memory_is_short(lib, tiny, open_context, device):
+    expected = lib.generate(open_context(tiny(MODEL)), prompt(600), max_tokens=8)
+    context = open_context(tiny(MODEL), solo=True)
+    whole = estimate(lib, context, prompt(600), max_tokens=8)
+    lib.reset(context)
+    device(whole - 200_000)
+    assert largest_chunk(lib, context) < 512
     text = "".join(piece.text for piece in lib.drain(context))
     assert text == expected.text
     assert lib.stats(context).generated_tokens == 8
