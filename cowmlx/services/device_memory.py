@@ -23,7 +23,8 @@ class DeviceMemory:
     """Sets mlx's limits for a device, and gives a GPU's memory back when there is no work.
 
     Wired arrays are never paged out, so those of an idle process would be missing elsewhere. They
-    are wired from the first step of work on. On a CPU nothing is wired, and mlx bounds its cache.
+    are wired from the first step of work on. On a CPU nothing is wired; mlx bounds the cache where
+    there is no GPU.
 
     Args:
         device: the runtime's.
@@ -34,13 +35,15 @@ class DeviceMemory:
     """
 
     def __init__(self, device: mx.Device, params: dict[str, Any]) -> None:
-        about = mx.device_info(device)
+        # Where there is Metal, its allocator serves the CPU too.
+        about = mx.device_info(mx.Device(mx.gpu) if mx.metal.is_available() else device)
         recommended = int(about.get("max_recommended_working_set_size", 0))
         self._memory, self._cache = params["memory_limit"], params["cache_limit"]
         if 0 < self._memory < LEAST_MEMORY:
             accepted = f"0, which is mlx's default, or {LEAST_MEMORY} bytes or more"
             raise OutOfRange("memory_limit", self._memory, accepted)
-        self._wired = params["wired_limit"] if recommended else 0
+        wires = recommended > 0 and device.type == mx.gpu
+        self._wired = params["wired_limit"] if wires else 0
         if self._wired > recommended:
             raise OutOfRange("wired_limit", self._wired, f"-1, or 0 to {recommended} bytes here")
         if self._wired < 0:

@@ -1,9 +1,11 @@
 """What a GPU keeps: wired while there is work, freed buffers for a while, limits until the stop.
 
-The device is this machine's CPU, which says of itself what a Mac says of its GPU.
+This machine's CPU passes for a Mac's GPU, and says of itself what that says.
 """
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
@@ -26,6 +28,8 @@ class Mac:
 
     def __init__(self, about=M1):
         self.about = about
+        self.gpu = mx.cpu  # the type of the runtime's device
+        self.metal = SimpleNamespace(is_available=lambda: True)
         self.calls = []
         self.cached = 0  # bytes of freed buffers
         self._limits = {"cache": MLX_CACHE, "wired": 0, "memory": 16 * GIB}
@@ -34,8 +38,7 @@ class Mac:
         return getattr(mx, name)
 
     def device_info(self, device):
-        assert device is not None
-        return self.about
+        return self.about if device.type == self.gpu else {"architecture": "arm64"}
 
     def _set(self, name, value):
         before, self._limits[name] = self._limits[name], value
@@ -177,7 +180,7 @@ def test_default_cache(mac, recommended, kept):
 
 
 def test_a_cpu_keeps_mlx_s_own_limits(mac, clock, folder):
-    mac.about = {"architecture": "x86_64"}
+    mac.gpu, mac.metal.is_available = mx.gpu, lambda: False
     with in_process.started() as engine:
         generate(engine, folder(KV))
         assert engine.due is None
@@ -185,6 +188,20 @@ def test_a_cpu_keeps_mlx_s_own_limits(mac, clock, folder):
         engine.step()
         assert mac.since() == []
         assert engine.runtime_info()["memory"]["wired_limit"] == 0
+
+
+def test_a_mac_s_cpu_wires_nothing_and_gives_buffers_back(mac, clock):
+    """Metal's allocator serves it, which keeps more than the GPU's working set by itself."""
+    mac.gpu = mx.gpu
+    with in_process.started() as engine:
+        assert mac.since() == [("cache", 11 * GIB // 16)]
+        mac.cached = 100
+        engine.step()
+        clock.now += device_memory.IDLE
+        engine.step()
+        assert mac.since() == ["clear"]
+    assert mac.since() == [("cache", MLX_CACHE)]
+    assert made(mac, wired_limit=GIB) == [("cache", 11 * GIB // 16)]
 
 
 def test_the_default_device_is_set_where_the_python_is_ours(monkeypatch):

@@ -36,8 +36,8 @@ impl RuntimeParams {
     }
 
     /// Bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself on a CPU, and on a
-    /// GPU a 16th of its recommended working set, between 256 MiB and 2 GiB. A GPU's are freed
-    /// after 2 s without work.
+    /// GPU, or any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB
+    /// and 2 GiB. These buffers are freed after 2 s without work.
     pub fn cache_limit(mut self, cache_limit: u64) -> Self {
         self.cache_limit = Some(cache_limit);
         self

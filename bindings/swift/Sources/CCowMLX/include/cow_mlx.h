@@ -335,8 +335,9 @@ typedef struct cow_mlx_runtime_params {
                                 frees its cache. 16777216 or more, or 0: mlx's default, which does
                                 not bound weights (docs/guides/memory.md) */
   uint64_t cache_limit; /**< bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself
-                             on a CPU, and on a GPU a 16th of its recommended working set, between
-                             256 MiB and 2 GiB. A GPU's are freed after 2 s without work */
+                             on a CPU, and on a GPU, or any device of a Mac, a 16th of the GPU's
+                             recommended working set, between 256 MiB and 2 GiB. These buffers are
+                             freed after 2 s without work */
   cow_mlx_log_fn log;   /**< NULL: no log */
   void* log_user_data;
   /** messages up to this level are delivered */
