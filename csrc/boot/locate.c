@@ -181,7 +181,7 @@ static bool enclosing_environment(const char* folder, char out[COW_PATH_SIZE]) {
 }
 
 /* The installation into whose packages pip has put the library. Debian keeps those of /usr in
- * /usr/local. */
+ * /usr/local, Homebrew those of a framework in the lib beside Frameworks. */
 static bool enclosing_installation(const char* folder, char out[COW_PATH_SIZE]) {
   if (!write_path(out, "%s", folder) || !ascend(out, 2)) return false;
   const char* packages = strrchr(out, '/');
@@ -189,6 +189,13 @@ static bool enclosing_installation(const char* folder, char out[COW_PATH_SIZE]) 
                                 strcmp(packages, "/dist-packages") == 0);
   while (installed && ascend(out, 1) && out[0]) {
     if (has(out, "/lib/python3." MINOR "/os.py")) return true;
+#ifdef __APPLE__
+    char framework[COW_PATH_SIZE];
+    if (write_path(framework, "%s/Frameworks/Python.framework/Versions/3." MINOR, out) &&
+        has(framework, "/lib/python3." MINOR "/os.py")) {
+      return write_path(out, "%s", framework);
+    }
+#endif
   }
   return false;
 }

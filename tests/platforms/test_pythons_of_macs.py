@@ -5,6 +5,7 @@ Only dyld's list of images is not the real one; files and links lie as the insta
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -80,6 +81,17 @@ def test_homebrew(locating, tmp_path):
     link(opt, f"../Cellar/python@3.{MINOR}/3.{MINOR}.9_1")
     for home in (environment(tmp_path / "venv", opt / "bin"), opt / "Frameworks" / FRAMEWORK):
         assert run([locating, home]).stdout.strip() == str(library)
+
+
+def test_homebrew_s_packages_lie_beside_its_frameworks(locating, tmp_path, monkeypatch):
+    monkeypatch.delenv("COWMLX_PYTHON_HOME", raising=False)
+    cellar = tmp_path / f"Cellar/python@3.{MINOR}/3.{MINOR}.9_1/Frameworks" / FRAMEWORK
+    library = framework(cellar)
+    link(tmp_path / "Frameworks" / FRAMEWORK, str(cellar))
+    package = tmp_path / f"lib/{NAME}/site-packages/cowmlx/lib"
+    package.mkdir(parents=True)
+    program = shutil.copy(locating, package)  # the library is part of it
+    assert run([program]).stdout.strip() == str(library)
 
 
 @pytest.mark.parametrize("kind", ["uv", "conda", "pyenv --enable-shared"])

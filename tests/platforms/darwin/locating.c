@@ -1,6 +1,7 @@
-/* Tells what csrc/boot/locate.c, compiled as for macOS, finds: locating HOME [IMAGE...]
- * Prints the libpython of a prefix, or why there is none; with images that the process has mapped,
- * the minor version and the path of the libpython among them. */
+/* Tells what csrc/boot/locate.c, compiled as for macOS, finds: locating [HOME [IMAGE...]]
+ * Prints the libpython of a prefix, or of the one around this program, or why there is none; with
+ * images that the process has mapped, the minor version and the path of the libpython among them.
+ */
 #include <mach-o/dyld.h>
 #include <stdio.h>
 
