@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 import struct
+import sys
 from pathlib import Path
 
 import pytest
 from cross import MACOS_MINIMUM, Cross
 from support import registries
+from support.compiler import compile_c, run
 from support.macho import MachO
-from support.paths import ROOT
+from support.paths import LIBRARY, ROOT
 
 from cowmlx.commands import bundle
 from cowmlx.commands.bundle import binaries, macho
@@ -19,6 +22,7 @@ pytestmark = [pytest.mark.xdist_group("macos"), pytest.mark.long]
 
 PLATFORMS = {"14.0": "macosx_14_0_arm64", "15.0": "macosx_15_0_arm64", "26.2": "macosx_26_0_arm64"}
 LATER = "26.2"
+LIBRARY_NAME = "libcowmlx.1.dylib" if sys.platform == "darwin" else "libcowmlx.so.1"
 
 
 @pytest.fixture(scope="session")
@@ -181,6 +185,29 @@ def test_among_its_frameworks_it_cannot(signing, application):
     app = application("Frameworks")
     with pytest.raises(Exception, match=r"Info\.plist not found"):
         signing.sign(str(app))
+
+
+def test_the_swift_package_finds_a_bundle_there(tmp_path):
+    """Its loader runs here, in the folders that an application has."""
+    contents = tmp_path / "App.app/Contents"
+    library = contents / "Resources/cowmlx/lib" / LIBRARY_NAME
+    for folder in (library.parent, contents / "MacOS"):
+        folder.mkdir(parents=True)
+    library.symlink_to(LIBRARY.resolve())
+    source = tmp_path / "finds.c"
+    source.write_text(
+        '#include <stdio.h>\n#include "CCowMLX.h"\n'
+        'int main(void) { printf("%s", cow_mlx_library_path()); return 0; }\n'
+    )
+    package = ROOT / "bindings/swift/Sources/CCowMLX"
+    sources = [source, package / "loader.c", package / "unloaded.c"]
+    # gcc has no attributes for pointers that may be NULL.
+    options = [f"-I{package / 'include'}", "-D_Nonnull=", "-D_Nullable=", "-pthread", "-ldl"]
+    program = compile_c(sources, contents / "MacOS/App", *options)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("COWMLX_")}
+    found = run([program], env=own).stdout
+    assert found and Path(found).resolve() == library.resolve()
+    assert Path(os.path.normpath(found)) == library
 
 
 def test_the_page_names_the_place_that_can_be_signed():

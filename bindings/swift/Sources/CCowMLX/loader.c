@@ -24,10 +24,10 @@
 
 /* Where a program's own copy lies, from the program's folder. */
 static const char* const places[] = {
-    "",                          /* beside it */
-    "../lib/",                   /* bin and lib */
-    "cowmlx/lib/",               /* a bundle beside it */
-    "../Frameworks/cowmlx/lib/", /* a bundle in an application of macOS */
+    "",                         /* beside it */
+    "../lib/",                  /* bin and lib */
+    "cowmlx/lib/",              /* a bundle beside it */
+    "../Resources/cowmlx/lib/", /* a bundle in an application of macOS */
     /* resources of a package that bundle --swift has made */
     "CowMLX_CowMLXBundle.resources/lib/",
     "CowMLX_CowMLXBundle.bundle/lib/",

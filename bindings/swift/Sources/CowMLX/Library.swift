@@ -4,7 +4,7 @@ import CCowMLX
 ///
 /// It is, in this order: the file that ``use(_:)`` names; the one in the environment's `COWMLX_LIBRARY`; the one in the
 /// folder `COWMLX_LIB_DIR`; one that the program is linked with; one near the program: beside it, in `../lib`, in a
-/// bundle `cowmlx` beside it, or in the `Frameworks` of an application; or one that the system's loader finds.
+/// bundle `cowmlx` beside it, or in the `Resources` of an application; or one that the system's loader finds.
 ///
 /// A call without a library fails with ``CowMLXError/notFound(_:)``, and can be made again.
 public enum Library {
