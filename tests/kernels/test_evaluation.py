@@ -40,6 +40,39 @@ def test_results_are_those_of_the_whole(side):
     )
 
 
+@pytest.mark.parametrize(("side", "many", "most"), [(8, 600, 130), (1024, 100, 20)])
+def test_a_gpu_s_long_graph_is_cut_too(side, many, most):
+    """A GPU has a task for 40 operations, or 40 MB, and mlx waits from eleven tasks on."""
+    stream, busy = mx.new_stream(mx.cpu), mx.random.normal((1024, 768))
+    mx.eval(busy)
+    with mx.stream(stream):
+        x = (busy @ busy.T)[:side, :side]
+        for _ in range(many):
+            x = -x
+    evaluation = kernels.Evaluation([x], as_gpu=True)
+    first = evaluation.advance(False), evaluation.started
+    assert first[0] is False and 1 < first[1] <= 3 * most
+    while not evaluation.advance(True):
+        pass
+    assert evaluation.started > many and bool(mx.all(mx.isfinite(x)))
+
+
+def test_a_failure_behind_others_is_raised_where_arrays_are_asked_for(tmp_path):
+    """Where mlx has started them itself."""
+    path = tmp_path / "cut.npy"
+    mx.save(str(path), mx.zeros(4096))
+    path.write_bytes(path.read_bytes()[:300])
+    stream, busy = mx.new_stream(mx.cpu), mx.random.normal((400, 400))
+    mx.eval(busy)
+    with mx.stream(stream):
+        mx.async_eval(busy @ busy)
+        bad = mx.load(str(path), stream=stream) + 1
+        mx.async_eval(bad)
+    with pytest.raises(RuntimeError, match="read"):
+        while not kernels.available([bad]):
+            pass
+
+
 def test_what_others_compute_meanwhile_is_left_out():
     found = shared(mx.ones((256, 256)))
     evaluation = kernels.Evaluation(found)

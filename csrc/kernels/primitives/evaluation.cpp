@@ -41,11 +41,13 @@ using Clock = std::chrono::steady_clock;
 
 /* mlx counts a task for ten steps of a stream and waits from eleven tasks on, those of other
  * streams included. An operation takes about two steps, and one more for each input to be copied.
- * Operations on few elements end so soon that mlx may wait for them. A GPU's count a task for many
- * operations, so they are started at once. */
+ * Operations on few elements end so soon that mlx may wait for them. */
 constexpr size_t PART_STEPS = 30;
 constexpr size_t FEW_ELEMENTS = 4096;
 constexpr size_t FEW_PER_STEP = 8;
+/* A GPU's task is some 40 operations, or fewer that together have 40 MB: a part has three tasks. */
+constexpr size_t GPU_TASK = 40;
+constexpr size_t PER_GPU_OPERATION = PART_STEPS * FEW_PER_STEP / (3 * GPU_TASK);
 constexpr size_t MAX_PARTS = 3;
 constexpr int MAX_TASKS = 5;
 /* The longest call; how long waiting yields, and then sleeps. */
@@ -92,11 +94,21 @@ size_t steps_of(const mx::array& array) {
   return elements > FEW_ELEMENTS || is_long ? steps : steps / FEW_PER_STEP;
 }
 
+/* Likewise on a GPU. */
+size_t gpu_steps_of(const mx::array& array) {
+  size_t bytes = array.nbytes();
+  for (const mx::array& input : array.inputs()) bytes += input.nbytes();
+  return PER_GPU_OPERATION * std::clamp<size_t>(bytes >> 20, 1, GPU_TASK);
+}
+
 class Evaluation {
  public:
-  explicit Evaluation(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {
+  Evaluation(std::vector<mx::array> arrays, bool as_gpu)
+      : arrays_(std::move(arrays)), as_gpu_(as_gpu) {
     std::erase_if(spoiled(), [](const auto& entry) { return entry.second.is_donatable(); });
   }
+
+  size_t started() const { return visited_.size(); }
 
   bool advance(bool waits) {
     try {
@@ -151,7 +163,7 @@ class Evaluation {
           continue;
         }
         if (is_computed()) {
-          for (const mx::Stream& stream : streams_) mx::scheduler::check_error(stream);
+          for (const mx::Stream& stream : streams_) check(stream);
           return true;
         }
       }
@@ -164,6 +176,12 @@ class Evaluation {
       }
     }
     return false;
+  }
+
+  /* Raise a stream's failure. A GPU's is raised by the array that is asked for; for its stream mlx
+   * would start a thread. */
+  static void check(const mx::Stream& stream) {
+    if (stream.device == mx::Device::cpu) mx::scheduler::check_error(stream);
   }
 
   /* An array that is not started, and how many of its inputs are. */
@@ -209,7 +227,8 @@ class Evaluation {
       } else {
         const mx::array array = std::move(place.array);
         path_.pop_back();
-        if (array.primitive().device() == mx::Device::cpu) steps += steps_of(array);
+        const bool on_gpu = as_gpu_ || array.primitive().device() == mx::Device::gpu;
+        steps += on_gpu ? gpu_steps_of(array) : steps_of(array);
         note(array);
         taken.insert(array.id());
         for (const mx::array& sibling : array.siblings()) taken.insert(sibling.id());
@@ -244,6 +263,7 @@ class Evaluation {
   }
 
   std::vector<mx::array> arrays_;
+  bool as_gpu_;
   size_t next_ = 0;
   std::vector<Place> path_;               /* from one of the arrays to what is started next */
   std::deque<mx::array> parts_;           /* under way, by their marks */
@@ -260,8 +280,13 @@ bool is_sound(const mx::array& array) {
 }
 
 void bind_evaluation(nb::module_& module) {
-  nb::class_<Evaluation>(module, "Evaluation", "Arrays that are computed in parts.")
-      .def(nb::init<std::vector<mx::array>>(), "arrays"_a)
+  nb::class_<Evaluation>(module, "Evaluation", R"(Arrays that are computed in parts.
+
+Args:
+    arrays: the arrays.
+    as_gpu: whether parts are as large as a GPU's on every device, for tests.)")
+      .def(nb::init<std::vector<mx::array>, bool>(), "arrays"_a, "as_gpu"_a = false)
+      .def_prop_ro("started", &Evaluation::started, "How many arrays were taken into parts.")
       .def("advance", &Evaluation::advance, "waits"_a, nb::call_guard<nb::gil_scoped_release>(),
            R"(Start what can be started, for milliseconds at most.
 
