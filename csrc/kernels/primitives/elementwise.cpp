@@ -113,21 +113,20 @@ struct Job {
   int workers;
 
   /* Numbers [first, first + n) of an input, in a block unless they lie side by side. The block of
-   * a steady input is filled when a worker begins. */
+   * a steady input is filled when a worker begins a chunk, whose first block is its longest. */
   const float* read(const Source& source, int64_t first, int n, float* block, bool begins) const {
     const auto [inner, repeat] = source.spread;
     if (repeat == 1) return source.data + first;
     if (source.is_steady() && !begins) return block;
-    const int most = source.is_steady() ? BLOCK : n;
-    for (int done = 0; done < most;) {
+    for (int done = 0; done < n;) {
       const int64_t at = first + done, run = at / inner;
       const float* from = source.data + run / repeat * inner + at % inner;
       if (inner == 1) {
-        const auto part = static_cast<int>(std::min<int64_t>(most - done, repeat - run % repeat));
+        const auto part = static_cast<int>(std::min<int64_t>(n - done, repeat - run % repeat));
         std::fill_n(block + done, part, *from);
         done += part;
       } else {
-        const auto part = static_cast<int>(std::min<int64_t>(most - done, inner - at % inner));
+        const auto part = static_cast<int>(std::min<int64_t>(n - done, inner - at % inner));
         std::copy_n(from, part, block + done);
         done += part;
       }
