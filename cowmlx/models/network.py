@@ -289,6 +289,31 @@ def check_windows(network: Module, config: dict[str, Any], package: str) -> None
             )
 
 
+_SEES_AHEAD = {"use_bidirectional_attention": (True, "all"), "is_causal": (False,)}
+
+
+def check_causal(config: dict[str, Any], architecture: str) -> None:
+    """Refuse a model whose tokens see those behind them, unless its network is an encoder.
+
+    mlx-lm's networks ignore these keys and compute every token from those in front of it. Gemma 4
+    has "vision" where the tokens of images alone see each other.
+
+    Raises:
+        Unsupported: the message names the key.
+    """
+    if architecture in architectures.ENCODERS:
+        return
+    parts: list[tuple[Any, str]] = [(config, ""), (config.get("text_config"), "text_config.")]
+    for part, prefix in parts:
+        for key, values in _SEES_AHEAD.items() if isinstance(part, dict) else ():
+            if part.get(key) in values:
+                raise Unsupported(
+                    f"config.json: {prefix}{key} is {str(part[key]).lower()}: tokens of this model "
+                    f"see those behind them, which a {architecture} network does not compute",
+                    file="config.json",
+                )
+
+
 def _key_of_window(config: dict[str, Any], size: int) -> str:
     """Return the key of a config that a window's size is from."""
     for part, prefix in ((config, ""), (config.get("text_config"), "text_config.")):

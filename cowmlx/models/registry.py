@@ -220,6 +220,7 @@ def read_network(
 ) -> tuple[Module, dict[str, Any], str]:
     """Return a folder's network, its weights lazily, its config, and the package it is of."""
     config_bounds.check_sizes(config, architecture)
+    network.check_causal(config, architecture)
     known = bool(architecture) and architectures.is_light(architecture)
     if known and quantization.is_light(config):
         from cowmlx.accelerate.sources import Sources  # late: a start needs none of it

@@ -129,6 +129,29 @@ def test_an_unknown_architecture(refused, copy):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"use_bidirectional_attention": True},
+        {"use_bidirectional_attention": "all"},
+        {"is_causal": False},
+        {"text_config": {"is_causal": False}},
+    ],
+)
+def test_tokens_that_see_those_behind_them(refused, copy, change):
+    """Computed without them, vectors would be others."""
+    edit(copy / "config.json", **change)
+    (key, value), prefix = *change.items(), ""
+    if isinstance(value, dict):
+        ((key, _),), prefix = value.items(), "text_config."
+    refused(copy, EUNSUPPORTED, f"config.json: {prefix}{key} is", "llama")
+
+
+def test_tokens_of_images_alone_that_see_those_behind_them(lib, copy):
+    edit(copy / "config.json", use_bidirectional_attention="vision", is_causal=True)
+    lib.free_model(lib.load(copy))
+
+
+@pytest.mark.parametrize(
     "name",
     ["../llama", "llama.attention", "os", "__init__", "base", "cache", "", 3, None, ["llama"]],
 )
