@@ -12,7 +12,7 @@ from cowmlx.accelerate.device import fuse_layers
 from cowmlx.errors import Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import weights
-from cowmlx.models import chat_format, config_types, ranking
+from cowmlx.models import chat_format, config_types, headless, ranking
 from cowmlx.models.network import is_encoder, positions
 from cowmlx.networks import light_route
 from cowmlx.remembered import Remembered
@@ -63,6 +63,7 @@ class Model:
         unread: its weights, if they were left on disk.
         form: the form of its weights on this device.
         labels: those of its classification head, or None without one.
+        generates: whether its logits are those of next tokens.
         split: how it is split between machines: "tensor" or "pipeline"; None on one machine.
         folder_print: the hash of its folder, equal on all machines; None on one machine.
         weights_version: a number, unique in this process for a set of weights.
@@ -103,6 +104,8 @@ class Model:
         self.sentences = folder.sentences
         self.form = form
         self.labels = ranking.names_of(net, config)
+        bare = self.is_encoder or headless.is_noted(net)
+        self.generates = self.labels is None and not bare
         self.weights_version = next(_versions)
         self.remembered = Remembered()
         self.split: str | None = None
@@ -175,9 +178,9 @@ class Model:
     def tasks(self) -> list[str]:
         """What calls can do with it."""
         if self.split is not None:
-            return ["generate"] if self.labels is None else []
+            return ["generate"] if self.generates else []
         if self.labels is None:
-            return ["embed"] if self.is_encoder else ["generate", "embed", "rank"]
+            return ["generate", "embed", "rank"] if self.generates else ["embed"]
         if self.is_encoder and self.network.labels.of_tokens:
             return ["embed", "classify"]
         return ["embed", "rank", "classify"]
@@ -186,15 +189,21 @@ class Model:
         """Refuse what needs a network that generates.
 
         Raises:
-            Unsupported: the model is an encoder.
+            Unsupported: the model is an encoder, or has no head for tokens.
         """
+        if self.generates:
+            return
+        kind = "has no head for tokens, and"
         if self.is_encoder:
-            raise Unsupported(
-                f"{what}: a {self.architecture} model is an encoder, which generates nothing; its "
-                f"tasks are {', '.join(self.tasks)}",
-                argument="model",
-                value=self.architecture,
-            )
+            kind = "is an encoder, which"
+        elif self.labels is not None:
+            kind = "is a classifier, which"
+        raise Unsupported(
+            f"{what}: this {self.architecture} model {kind} generates nothing; its tasks are "
+            f"{', '.join(self.tasks)}",
+            argument="model",
+            value=self.architecture,
+        )
 
     def require_image_encoder(self) -> ImageEncoder[Any]:
         """Return its image encoder.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cowmlx.errors import BadFormat, CowMlxError, Unsupported
 from cowmlx.folders import quantization, weights
 from cowmlx.folders.config import invalid_config, mismatch
-from cowmlx.models import config_bounds, config_types, ranking
+from cowmlx.models import config_bounds, config_types, headless, ranking
 from cowmlx.networks import architectures, light_route
 
 TYPE_CHECKING = False
@@ -45,8 +45,11 @@ def build(
     if architecture not in architectures.SELF_CHECKED:
         check_numbers(config, module.ModelArgs)
     labelled = ranking.is_classifier(config) and architecture not in architectures.ENCODERS
+    embeds = headless.is_for_embeddings(config, path)
+    without_head = embeds and not labelled and headless.is_headless(arrays)
     try:
-        made_of = ranking.without_token_head(config, arrays) if labelled else config
+        tied = labelled or without_head
+        made_of = ranking.without_token_head(config, arrays) if tied else config
         _sign(module.ModelArgs)
         arguments = module.ModelArgs.from_dict(made_of)
         with config_bounds.bounded_modules():
@@ -63,6 +66,7 @@ def build(
     try:
         stored = {name: array for name, array in arrays.items() if not mtp.is_of_head(name, config)}
         arrays.clear()
+        stored = headless.whole_names(stored) if embeds else stored
         if hasattr(network, "sanitize"):
             stored = network.sanitize(stored)
     except Exception as exc:
@@ -73,6 +77,8 @@ def build(
         ) from exc
     if labelled:
         ranking.add_head(network, config, stored, path)
+    if without_head:
+        headless.note(network)
     quantization.apply(network, config, stored)
     try:
         weights.assign(network, stored, path)

@@ -7,7 +7,7 @@ from functools import partial
 from cowmlx.cache.sequence import Snapshot
 from cowmlx.cache.trimming import can_trim_all
 from cowmlx.call import keeps_call
-from cowmlx.errors import BadState, Canceled, InvalidArgument, Unsupported
+from cowmlx.errors import BadState, Canceled, InvalidArgument
 from cowmlx.generated import constants
 from cowmlx.generated import status as statuses
 from cowmlx.generation.batched import known_why_not
@@ -76,12 +76,6 @@ class Contexts:
         """Open a context and return its handle."""
         model = self._models.get(model_handle)
         model.require_generation("context_create")
-        if model.labels is not None:
-            raise Unsupported(
-                "this model is a classifier: it has a head for labels and none for tokens, so it "
-                "generates nothing; model_rank and model_embed take it",
-                argument="model",
-            )
         params = ContextParams(fields, model)
         return self._open_context(model, params, self._models.prefixes(model))
 

@@ -682,9 +682,9 @@ COW_MLX_API cow_mlx_status cow_mlx_model_inspect(const char* path, int32_t kv_bi
  *   Without kernels a CPU computes slowly with quantized weights and weights of 16 bits; the load
  *   then logs a warning.
  * - "tasks": what calls can do with the model: a list of "generate", "embed", "rank" and
- *   "classify".
- * - "labels": the labels of a classification head, or null; a model with a head does not generate,
- *   see cow_mlx_model_rank().
+ *   "classify". An encoder does not generate, nor does a model with a classification head, nor one
+ *   from a folder for embeddings without a head for tokens.
+ * - "labels": the labels of a classification head, or null; see cow_mlx_model_rank().
  * - "sentences": what files of sentence-transformers say, or null: "pooling" (a list: vectors of
  *   several are joined), "normalized", "prompts" (texts by name), "default_prompt" (a name, or
  *   null), "max_tokens" of a text and "truncate_dims" (or null).
