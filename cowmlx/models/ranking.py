@@ -256,6 +256,11 @@ def labels(config: dict[str, Any]) -> list[str] | None:
     return None
 
 
+def are_independent(config: dict[str, Any]) -> bool:
+    """Whether any number of a classifier's labels may hold for a text."""
+    return config.get("problem_type") == "multi_label_classification"
+
+
 def names_of(network: Module, config: dict[str, Any]) -> list[str] | None:
     """Return the labels of a network's classes; None for one without a head for them."""
     own = getattr(network, "labels", None)

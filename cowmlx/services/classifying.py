@@ -65,7 +65,7 @@ def classify_steps(
     ids = yield from text_tokens(model, "text", text, params, "give a shorter one")
     network: Any = model.network
     names = model.labels or []
-    multiple = bool(getattr(getattr(network, "labels", None), "multiple", False))
+    multiple = ranking.are_independent(model.config)
     if hidden is not None:
 
         def finish(pooling: Pooling) -> mx.array:

@@ -125,7 +125,6 @@ class Options:
         tokens = any(name.endswith(TOKENS) for name in kinds)
         if not sequence and not tokens:
             return None
-        multiple = self._config.get("problem_type") == "multi_label_classification"
         known = self._config.get("id2label")
         if isinstance(known, dict) and known:
             if any(str(index) not in known for index in range(len(known))):
@@ -134,7 +133,7 @@ class Options:
         else:
             count = self.size("num_labels", _DEFAULT_LABELS, most=MOST_LABELS)
             names = tuple(f"LABEL_{index}" for index in range(count))
-        return Labels(names, multiple=multiple, of_tokens=tokens)
+        return Labels(names, of_tokens=tokens)
 
     def _refuse(self, name: str, value: object, accepted: str) -> None:
         if value is None:
@@ -150,10 +149,8 @@ class Labels(NamedTuple):
 
     Attributes:
         names: in the order of the head's rows.
-        multiple: whether any number of them holds for a text, rather than one.
         of_tokens: whether tokens have labels, rather than texts.
     """
 
     names: tuple[str, ...]
-    multiple: bool
     of_tokens: bool

@@ -184,6 +184,17 @@ def test_heads_that_do_not_fit_their_config_are_refused(lib, classifier, changes
     refused(EFORMAT, words, lambda: lib.load(classifier("llama", **changes)))
 
 
+def test_several_labels_of_a_decoder_may_hold(lib, classifier):
+    model = lib.load(classifier("llama", 3, problem_type="multi_label_classification"))
+    told = lib.classify(model, "fox")
+    scores = lib.rank(model, "", ["fox"], prompt="{query}{document}", normalize=False)[0]
+    assert told["multiple"]
+    numbers = {own["label"]: own["probability"] for own in told["labels"]}
+    got = [numbers[f"kind {index}"] for index in range(3)]
+    np.testing.assert_allclose(got, 1 / (1 + np.exp(-np.array(scores))), atol=1e-5)
+    lib.free_model(model)
+
+
 def test_inspect_tells_of_a_classifier_that_it_loads(lib, classifier):
     path = bytes(classifier("llama"))
     told = json.loads(bytes(lib._fill(c_char, lib.c.cow_mlx_model_inspect, path, 0)))
