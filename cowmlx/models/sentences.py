@@ -52,7 +52,9 @@ class Stage:
         bias: (outputs,), or None.
         activation: of a dense layer, by torch's name.
         dims: values that it gives.
-        normalizes: whether its input is normalized first.
+        adds_input: whether its input is added to the result of the activation.
+        residual: (outputs, inputs), by which that input is mapped first, or None.
+        normalizes: whether its input is normalized before all else.
     """
 
     kind: str
@@ -60,6 +62,8 @@ class Stage:
     bias: mx.array | None
     activation: str
     dims: int
+    adds_input: bool = False
+    residual: mx.array | None = None
     normalizes: bool = False
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -69,7 +73,10 @@ class Stage:
         if self.kind == "LayerNorm":
             return mx.fast.layer_norm(x, self.weight, self.bias, 1e-5)
         made = x @ self.weight.T
-        return _ACTIVATIONS[self.activation](made if self.bias is None else made + self.bias)
+        made = _ACTIVATIONS[self.activation](made if self.bias is None else made + self.bias)
+        if not self.adds_input:
+            return made
+        return made + (x if self.residual is None else x @ self.residual.T)
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,7 @@ def read(path: str, dims: int) -> Sentences | None:
             poolings, counts_prompt = _pooling(config_files.read_json(file), file)
         elif kind in ("Dense", "LayerNorm"):
             given = stages[-1].dims if stages else dims * max(len(poolings), 1)
-            stage = _stage(kind, os.path.join(path, own), given)
+            stage = _stage(kind, os.path.join(path, own), given, of_tokens=not poolings)
             stages.append(replace(stage, normalizes=normalized))
             normalized = False
         elif kind == "Normalize":
@@ -244,14 +251,47 @@ def _pooling(config: dict[str, Any], file: str) -> tuple[tuple[int, ...], bool]:
     return tuple(_POOLINGS[name][1] for name in names), config.get("include_prompt") is not False
 
 
-def _stage(kind: str, folder: str, given: int) -> Stage:
-    """Read a module with weights, which gets ``given`` values; 0 if they are not known."""
-    file = os.path.join(folder, "config.json")
+def _stage(kind: str, folder: str, given: int, *, of_tokens: bool) -> Stage:
+    """Read a module with weights.
+
+    Args:
+        kind: "Dense" or "LayerNorm".
+        folder: the module's.
+        given: how many values it gets; 0 if that is not known.
+        of_tokens: whether no pooling comes before, so that it gets the vectors of tokens.
+    """
+    config, activation = _settings_of(kind, os.path.join(folder, "config.json"), of_tokens)
+    prefix = "linear" if kind == "Dense" else "norm"
+    place, stored = _stored(folder)
+    found = stored.get(f"{prefix}.weight")
+    if found is None or not found.size or found.ndim != (2 if kind == "Dense" else 1):
+        raise mismatch(f"{place} lacks {prefix}.weight, the weight of a {kind}", place)
+    dims, inputs = int(found.shape[0]), int(found.shape[-1])
+    if given and inputs != given:
+        raise mismatch(
+            f"{place}: {prefix}.weight takes {inputs} values, but is given {given}", place
+        )
+    weight = _taken(stored, f"{prefix}.weight", found.shape, place)
+    bias = _taken(stored, f"{prefix}.bias", (dims,), place)
+    residual, adds_input = None, kind == "Dense" and config.get("use_residual") is True
+    if adds_input and inputs != dims:
+        residual = _taken(stored, "residual.weight", (dims, inputs), place)
+        if residual is None:
+            raise mismatch(f"{place} lacks residual.weight, which use_residual asks for", place)
+    if stored:
+        raise mismatch(f"{place} has {min(stored)[:60]}, for which a {kind} has no place", place)
+    assert weight is not None
+    return Stage(kind, weight, bias, activation, dims, adds_input, residual)
+
+
+def _settings_of(kind: str, file: str, of_tokens: bool) -> tuple[dict[str, Any], str]:
+    """Return the config of a module with weights, and its activation."""
     config = config_files.read_json(file)
+    known = ("sentence_embedding", *["token_embeddings"] * of_tokens)
     for name in ("module_input_name", "module_output_name"):
-        if config.get(name) not in (None, "sentence_embedding"):
+        if config.get(name) not in (None, *known):
             raise Unsupported(
-                f"{file}: {name} is {config[name]!r}, not sentence_embedding", file=file
+                f"{file}: {name} is {config[name]!r}, not {' or '.join(known)}", file=file
             )
     activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
     if kind == "Dense" and activation not in _ACTIVATIONS:
@@ -260,22 +300,21 @@ def _stage(kind: str, folder: str, given: int) -> Stage:
             f"{', '.join(_ACTIVATIONS)}",
             file=file,
         )
-    prefix = "linear" if kind == "Dense" else "norm"
-    place, stored = _stored(folder)
-    weight, bias = stored.get(f"{prefix}.weight"), stored.get(f"{prefix}.bias")
-    if weight is None or not weight.size or weight.ndim != (2 if kind == "Dense" else 1):
-        raise mismatch(f"{place} lacks {prefix}.weight, the weight of a {kind}", place)
-    dims, inputs = int(weight.shape[0]), int(weight.shape[-1])
-    if given and inputs != given:
-        raise mismatch(
-            f"{place}: {prefix}.weight takes {inputs} values, but is given {given}", place
-        )
-    if bias is not None and bias.shape != (dims,):
-        raise mismatch(f"{place}: {prefix}.bias is {bias.shape}, not {dims}", place)
-    weight = weight.astype(mx.float32)
-    bias = None if bias is None else bias.astype(mx.float32)
-    mx.eval([array for array in (weight, bias) if array is not None])
-    return Stage(kind, weight, bias, activation, dims)
+    return config, activation
+
+
+def _taken(
+    stored: dict[str, mx.array], name: str, shape: tuple[int, ...], place: str
+) -> mx.array | None:
+    """Take a weight out of those stored, as float32; None if there is none."""
+    array = stored.pop(name, None)
+    if array is None:
+        return None
+    if array.shape != shape:
+        raise mismatch(f"{place}: {name} is {array.shape}, not {shape}", place)
+    array = array.astype(mx.float32)
+    mx.eval(array)
+    return array
 
 
 def _stored(folder: str) -> tuple[str, dict[str, mx.array]]:

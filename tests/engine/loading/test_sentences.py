@@ -262,6 +262,45 @@ def test_a_folder_without_pooling_has_vectors_of_tokens(lib, load, tiny, tmp_pat
     refused(EUNSUPPORTED, "token_vectors llama", lambda: lib.embed(llama, ["a"], token_vectors=2))
 
 
+def colbert(path, *layers):
+    """PyLate's dense layers, each of a weight and what is mapped beside it, or None."""
+    tiny_encoders.make(path, "bert")
+    write(path / "modules.json", modules("Transformer", *["Dense"] * len(layers)))
+    for index, (weight, residual) in enumerate(layers, 1):
+        own = {"activation_function": "torch.nn.modules.activation.ReLU", "use_residual": True}
+        own |= {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+        write(path / f"{index}_Dense/config.json", own)
+        arrays = {"linear.weight": weight, "residual.weight": residual}
+        arrays = {name: mx.array(array) for name, array in arrays.items() if array is not None}
+        mx.save_safetensors(str(path / f"{index}_Dense/model.safetensors"), arrays)
+    return path
+
+
+def test_dense_layers_may_add_their_input(lib, load, tmp_path):
+    first, residual = WEIGHT[:, :48], WEIGHT[:, 48:]
+    square = np.random.default_rng(5).standard_normal((20, 20)).astype(np.float32)
+    model = load(colbert(tmp_path / "model", (first, residual), (square, None)))
+    states = np.array(WANTED["cls"][:3])
+    made = np.maximum(states @ first.T, 0) + states @ residual.T
+    expected = np.maximum(made @ square.T, 0) + made
+    got = np.array(lib.embed(model, TEXT[:3], token_vectors=8, normalize=False))
+    np.testing.assert_allclose(got.reshape(3, 8, 20)[:, 0], expected, atol=CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("weight", "residual", "words"),
+    [
+        (WEIGHT[:, :48], None, "1_Dense lacks residual.weight"),
+        (WEIGHT[:, :48], WEIGHT, "1_Dense residual.weight 96 48"),
+        (np.eye(48, dtype=np.float32), WEIGHT, "1_Dense residual.weight place"),
+    ],
+    ids=["none", "shape", "unused"],
+)
+def test_weights_beside_a_dense_layer_must_fit(lib, tmp_path, weight, residual, words):
+    path = colbert(tmp_path / "model", (weight, residual))
+    refused(EFORMAT, words, lambda: lib.load(path))
+
+
 def test_a_dense_layer_in_a_file_of_pytorch(lib, load, tmp_path):
     path = folder(tmp_path / "model", pooling={"pooling_mode": ["max", "mean"]}, dense=True)
     expected = lib.embed(load(path), TEXT)
@@ -336,6 +375,11 @@ FAULTS = {
         EUNSUPPORTED,
         "2_Dense activation_function Softsign",
         change("2_Dense/config.json", {"activation_function": "torch.nn.Softsign"}),
+    ),
+    "tokens": (
+        EUNSUPPORTED,
+        "2_Dense module_input_name token_embeddings",
+        change("2_Dense/config.json", {"module_input_name": "token_embeddings"}),
     ),
     "width": (EFORMAT, "2_Dense 96 48", change("1_Pooling/config.json", {"pooling_mode": "cls"})),
     "prompts": (EFORMAT, f"{SETTINGS} prompts", change(SETTINGS, {"prompts": ["a"]})),
