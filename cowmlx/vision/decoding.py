@@ -25,6 +25,7 @@ _MOST_SCANS, _MOST_SEGMENTS = 100, 4096  # of a JPEG; encoders write about 10 sc
 _MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")  # those with a length, and the last one
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 _STORED = 4  # bytes of a pixel of color in Pillow
+_SCALES = {"L;2": 85, "L;4": 17}  # from grey of 2 and 4 bits to 8
 _RUN_LENGTHS = {1: "RLE8", 2: "RLE4"}  # of BMP; Pillow decodes them in Python, byte by byte
 
 
@@ -56,6 +57,8 @@ def decode(
         OutOfMemory: there is too little memory for them.
     """
     image = _opened(file, name)
+    key = _key(image)
+    _set_key(image, key)
     width, height = image.size
     if width * height > MAX_PIXELS:
         raise InvalidArgument(
@@ -80,6 +83,7 @@ def decode(
             warnings.simplefilter("ignore")
             image.seek(0)
             image.load()
+            _set_key(image, key)  # a text at the file's end may have replaced it
             image = _turned(image)
             image = _plain(image)
             return image.tobytes(), (image.height, image.width, _CHANNELS[image.mode])
@@ -158,6 +162,29 @@ def _is_keyed(image: Any) -> bool:
     return image.info.get("transparency") is not None
 
 
+def _key(image: Any) -> Any:
+    """Return the transparent color of an image, as Pillow's pixels have it; None: there is none.
+
+    Pillow keeps that of a PNG as stored, also where its pixels have more or fewer bits, and texts
+    of a PNG by their names beside it.
+    """
+    key = image.info.get("transparency")
+    if isinstance(key, str):
+        return None
+    stored = image.tile[0][3] if image.format == "PNG" and image.tile else None
+    if stored == "RGB;16B" and isinstance(key, tuple):
+        return tuple(value >> 8 for value in key)
+    if stored in _SCALES and isinstance(key, int):
+        return key * _SCALES[stored]
+    return key
+
+
+def _set_key(image: Any, key: Any) -> None:
+    image.info.pop("transparency", None)
+    if key is not None:
+        image.info["transparency"] = key
+
+
 def _turned(image: Any) -> Any:
     """Turn an image as its EXIF orientation says; one that is damaged says nothing."""
     from PIL.Image import Transpose
@@ -182,12 +209,22 @@ def _turned(image: Any) -> Any:
 
 def _plain(image: Any) -> Any:
     """Return an image in grey, RGB or RGBA of 8 bits."""
-    if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips them
-        return image.point(lambda value: value / 256).convert("L")
     is_keyed = _is_keyed(image)
+    if image.mode.startswith("I"):  # 16 bits: Pillow's own conversion clips them
+        grey = image.point(lambda value: value / 256).convert("L")
+        return _with_alpha(grey, image) if is_keyed else grey
     if image.mode in _CHANNELS and (image.mode == "RGBA" or not is_keyed):
         return image
     if image.mode == "1" and not is_keyed:
         return image.convert("L")
     alpha = image.mode in ("LA", "PA", "La", "RGBa") or is_keyed
     return image.convert("RGBA" if alpha else "RGB")
+
+
+def _with_alpha(grey: Any, image: Any) -> Any:
+    """Return a grey image as RGBA, transparent where one of 16 bits has its transparent color."""
+    from PIL import Image
+
+    alphas = [255] * (1 << 16)
+    alphas[image.info["transparency"]] = 0
+    return Image.merge("RGBA", (grey, grey, grey, image.convert("I").point(alphas, "L")))

@@ -16,14 +16,29 @@ SIZES = ((65535, 65535), (2**31 - 1, 2**31 - 1), (1, 2**26 + 1), (0, 0), (64, 64
 
 def png(width: int, height: int) -> bytes:
     """A PNG whose header tells a size, with next to no pixels."""
+    return png_of(width, height, b"\0" * 64)
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + check
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    pixels = chunk(b"IDAT", zlib.compress(b"\0" * 64))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
+def png_of(
+    width: int,
+    height: int,
+    data: bytes,
+    *,
+    depth: int = 8,
+    color: int = 2,
+    before: bytes = b"",
+    behind: bytes = b"",
+) -> bytes:
+    """A PNG of these rows, each with its filter's byte, and chunks before and behind them."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(data))
+    return b"\x89PNG\r\n\x1a\n" + header + before + pixels + behind + chunk(b"IEND", b"")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """A part of a PNG."""
+    check = struct.pack(">I", zlib.crc32(kind + data))
+    return struct.pack(">I", len(data)) + kind + data + check
 
 
 def files(folder: Path) -> list[Path]:

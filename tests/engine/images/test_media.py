@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from PIL import Image
-from support.hostile_images import png
+from support.hostile_images import chunk, png, png_of
 from support.library import StatusError
 from support.signatures import EBUFFER, EFORMAT, EHANDLE, EINVAL, ENOMEM
 
@@ -223,6 +223,31 @@ def test_transparent_colors_are_kept(media, mode):
     assert media.info(media.file(data)) == media.info(
         media.pixels(np.asarray(opened.convert("RGBA")))
     )
+
+
+KEYED = {
+    "16 bits of grey": (16, 0, "1234 1235 ffff", "1234", [(18, 0), (18, 255), (255, 255)]),
+    "4 bits of grey": (4, 0, "5f", "0005", [(85, 0), (255, 255)]),
+    "2 bits of grey": (2, 0, "1b", "0002", [(0, 255), (85, 255), (170, 0), (255, 255)]),
+    "16 bits": (16, 2, "1234 1234 1234 3412 3412 3412", "123412341234", [(18, 0), (52, 255)]),
+}
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_transparent_colors_of_other_depths_are_kept(media, name):
+    depth, color, row, key, pixels = KEYED[name]
+    row, key = b"\0" + bytes.fromhex(row), chunk(b"tRNS", bytes.fromhex(key))
+    data = png_of(len(pixels), 1, row, depth=depth, color=color, before=key)
+    expected = np.array([[(grey, grey, grey, alpha) for grey, alpha in pixels]], np.uint8)
+    assert media.info(media.file(data)) == media.info(media.pixels(expected))
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_text_by_the_name_of_transparency_is_a_text(media, place):
+    row, text = b"\0\5\6\7\5\6\x08", {place: chunk(b"tEXt", b"transparency\0no")}
+    pixels = np.array([[(5, 6, 7), (5, 6, 8)]], np.uint8)
+    data = png_of(2, 1, row, **text)
+    assert media.info(media.file(data)) == media.info(media.pixels(pixels))
 
 
 def test_bombs_and_damaged_files_are_refused(media):
