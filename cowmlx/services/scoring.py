@@ -5,10 +5,11 @@ from __future__ import annotations
 import mlx.core as mx
 
 from cowmlx.call import keeps_call
-from cowmlx.errors import ContextFull, InvalidArgument, OutOfRange
+from cowmlx.errors import BadState, ContextFull, InvalidArgument, OutOfRange
 from cowmlx.generation.params import check_tokens
 from cowmlx.generation.scoring import Logits, LogProbs, States, Surprise, steps
 from cowmlx.models.embedding import hidden_states_of
+from cowmlx.models.image_tokens import whole
 from cowmlx.models.images import HOST_IDS, ImageStore
 from cowmlx.services.transfers import Preparing
 
@@ -152,17 +153,19 @@ class Scores:
         Raises:
             InvalidArgument: no tokens, or one outside the vocabulary.
             ContextFull: they do not fit.
+            BadState: it holds a part of an image.
         """
         context = self._idle(handle, what)
         if isinstance(context.model.images, ImageStore):
             _refuse_images(tokens)
+            _require_whole_images(context.tokens())
         check_tokens(tokens, context.model)
-        whole, most = len(context.tokens()) + len(tokens), context.params.max_tokens
-        if whole > most:
+        needed, most = len(context.tokens()) + len(tokens), context.params.max_tokens
+        if needed > most:
             raise ContextFull(
-                f"with these {len(tokens)} the context would hold {whole} tokens, but it may hold "
+                f"with these {len(tokens)} the context would hold {needed} tokens, but it may hold "
                 f"{most}",
-                needed=whole,
+                needed=needed,
                 available=most,
             )
         return context
@@ -172,6 +175,14 @@ class Scores:
 
     def _run(self, call: Call, context: Context, work: Generator[None, None, Any]) -> None:
         self._runtime.scheduler.add(Preparing(call, context, work, call.succeed))
+
+
+def _require_whole_images(held: list[int]) -> None:
+    if len(whole(held)) < len(held):
+        raise BadState(
+            "the context holds a part of an image, since its prompt was cancelled; begin with the "
+            "whole image, then score the text behind it"
+        )
 
 
 def _refuse_images(tokens: list[int]) -> None:

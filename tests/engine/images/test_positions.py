@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from driver import delivered
 from support import tiny_vision_models, without_kernels
+from support.callbacks import refused
 from support.library import StatusError
+from support.scoring import hidden_states, prompt_logits, prompt_logprobs
 from support.seen import said
-from support.signatures import EFORMAT, EINVAL
+from support.signatures import EFORMAT, EINVAL, ESTATE
 
 COUNT = 8
 FAMILIES = [name for name in tiny_vision_models.FAMILIES if name.startswith("qwen")]
@@ -99,7 +101,9 @@ def test_a_dropped_image_moves_positions_back(lib, seer, open_context):
     np.testing.assert_allclose(found, fresh, rtol=1e-4, atol=1e-4)
 
 
-def test_an_image_in_several_chunks_is_as_one_in_one(lib, seer, open_context, tmp_path, name):
+@pytest.fixture
+def large(lib, tmp_path, name):
+    """A model of larger images, and the prompt of one with 300 positions."""
     folder = tiny_vision_models.make(tmp_path / "large", name)
     settings = json.loads((folder / "preprocessor_config.json").read_text())
     side = settings["patch_size"] * settings["merge_size"]
@@ -110,6 +114,12 @@ def test_an_image_in_several_chunks_is_as_one_in_one(lib, seer, open_context, tm
     model = lib.load(folder)
     prompt = said(lib, model, "a", (15 * side, 20 * side, 1), "b")
     assert sum(token < 0 for token in prompt) == 300
+    yield model, prompt
+    lib.free_model(model)
+
+
+def test_an_image_in_several_chunks_is_as_one_in_one(lib, large, open_context):
+    model, prompt = large
     whole = logits_of(lib, open_context(model, share_prefix=False), prompt)
     other = open_context(model)
     lib.begin(other, [1, 2, 3], max_tokens=100)
@@ -120,7 +130,24 @@ def test_an_image_in_several_chunks_is_as_one_in_one(lib, seer, open_context, tm
     assert len(tokens) == 3
     lib.drain(context)
     np.testing.assert_allclose(logits_of(lib, context, prompt), whole, rtol=1e-3, atol=1e-3)
-    lib.free_model(model)
+
+
+def test_nothing_is_scored_behind_a_part_of_an_image(lib, large, open_context):
+    model, prompt = large
+    other, context = open_context(model), open_context(model, share_prefix=False)
+    lib.begin(other, [1, 2, 3], max_tokens=100)
+    lib.next(other)
+    with pytest.raises(StatusError):
+        lib.begin(context, prompt, max_tokens=0, prompt_progress=lambda done, _: done < 20)
+    assert 0 < sum(token < 0 for token in lib.tokens(context)) < 300
+    for call in (
+        lambda: prompt_logprobs(lib, context, [5, 6]),
+        lambda: prompt_logits(lib, context, [5, 6], [1]),
+        lambda: hidden_states(lib, context, [5, 6]),
+    ):
+        refused(ESTATE, "part of an image", call)
+    lib.begin(context, prompt, max_tokens=0)
+    assert prompt_logits(lib, context, [5, 6], [1])
 
 
 def quantized(folder, bits=8):

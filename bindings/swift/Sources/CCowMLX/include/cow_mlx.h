@@ -1805,7 +1805,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_classify(cow_mlx_model model,
  * @retval COW_MLX_ENOMEM        also: there is too little memory for the copy and a chunk's logits
  * @retval COW_MLX_EBUFFER       capacity is too small; *length is the size needed, and nothing was
  *                               processed
- * @retval COW_MLX_ESTATE        as cow_mlx_context_fork()
+ * @retval COW_MLX_ESTATE        as cow_mlx_context_fork(); also: the context holds a part of an
+ *                               image, since its prompt was cancelled
  * @retval COW_MLX_ECANCELED     cancelled; nothing was changed
  */
 COW_MLX_API cow_mlx_status cow_mlx_context_prompt_logprobs(
