@@ -412,8 +412,8 @@ type EmbedParams struct {
 	// the first values of a vector that are kept, before it is normalized, for models that are
 	// trained for it (Matryoshka); 0 (default): the folder's truncate_dim, or all
 	TruncateDims uint64
-	// vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind its
-	// last token. A text may have no more tokens. Encoders alone; 0 (default): one vector
+	// the number of rows per text, one vector per token; rows behind the last token are zeros. A
+	// text may have no more tokens. Encoders alone; 0 (default): one vector per text
 	TokenVectors uint64
 }
 

@@ -36,9 +36,9 @@ typedef struct cow_mlx_embed_params {
   size_t truncate_dims; /**< the first values of a vector that are kept, before it is normalized,
                            for models that are trained for it (Matryoshka); 0 (default): the
                            folder's truncate_dim, or all */
-  size_t token_vectors; /**< vectors of a text's tokens, in place of one for the text: so many
-                             rows, of zeros behind its last token. A text may have no more tokens.
-                             Encoders alone; 0 (default): one vector */
+  size_t token_vectors; /**< the number of rows per text, one vector per token; rows behind the
+                             last token are zeros. A text may have no more tokens. Encoders alone;
+                             0 (default): one vector per text */
 } cow_mlx_embed_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */

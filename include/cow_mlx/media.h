@@ -49,8 +49,7 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
  * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, JPEG of more than
  *                               100 scans, or a damaged file
- * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: the extra "images" of the
- * package
+ * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: install cowmlx[images] there
  * @retval COW_MLX_ENOMEM        as for cow_mlx_media_from_pixels()
  */
 COW_MLX_API cow_mlx_status cow_mlx_media_from_file(const void* bytes, size_t size,

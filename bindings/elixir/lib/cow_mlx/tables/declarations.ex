@@ -237,7 +237,7 @@ defmodule CowMLX.Declarations do
         {:prompt_name, :string, nil, "the name of a prompt in the folder, such as `query`; NULL (default): the one that the folder names, if it does"},
         {:max_tokens, :integer, nil, "tokens of a text, which is cut at its end; 0 (default): nothing is cut, and a text that is too long is refused"},
         {:truncate_dims, :integer, nil, "the first values of a vector that are kept, before it is normalized, for models that are trained for it (Matryoshka); 0 (default): the folder's truncate_dim, or all"},
-        {:token_vectors, :integer, nil, "vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind its last token. A text may have no more tokens. Encoders alone; 0 (default): one vector"}
+        {:token_vectors, :integer, nil, "the number of rows per text, one vector per token; rows behind the last token are zeros. A text may have no more tokens. Encoders alone; 0 (default): one vector per text"}
       ],
       rank_params: [
         {:prompt, :string, nil, "the model's prompt. {query}, {document} and {instruction} stand for the texts; special tokens are parsed in the prompt, not in the texts. NULL (default): that of Qwen3-Reranker where the tokenizer has its special tokens; with a head the tokenizer's form of a pair"},

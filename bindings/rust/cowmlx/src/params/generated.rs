@@ -1004,8 +1004,8 @@ impl EmbedParams {
         self
     }
 
-    /// Vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind
-    /// its last token. A text may have no more tokens. Encoders alone; 0 (default): one vector.
+    /// The number of rows per text, one vector per token; rows behind the last token are zeros. A
+    /// text may have no more tokens. Encoders alone; 0 (default): one vector per text.
     pub fn token_vectors(mut self, token_vectors: usize) -> Self {
         self.token_vectors = Some(token_vectors);
         self

@@ -1634,9 +1634,9 @@ typedef struct cow_mlx_embed_params {
   size_t truncate_dims; /**< the first values of a vector that are kept, before it is normalized,
                            for models that are trained for it (Matryoshka); 0 (default): the
                            folder's truncate_dim, or all */
-  size_t token_vectors; /**< vectors of a text's tokens, in place of one for the text: so many
-                             rows, of zeros behind its last token. A text may have no more tokens.
-                             Encoders alone; 0 (default): one vector */
+  size_t token_vectors; /**< the number of rows per text, one vector per token; rows behind the
+                             last token are zeros. A text may have no more tokens. Encoders alone;
+                             0 (default): one vector per text */
 } cow_mlx_embed_params;
 
 /** Fill *params, which is sizeof *params large, with the defaults. NULL is ignored. */
@@ -1921,8 +1921,7 @@ COW_MLX_API cow_mlx_status cow_mlx_media_from_pixels(const void* pixels, int32_t
  * @retval COW_MLX_EINVAL        also: more than COW_MLX_MAX_PIXELS
  * @retval COW_MLX_EFORMAT       none of these formats, BMP with RLE compression, JPEG of more than
  *                               100 scans, or a damaged file
- * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: the extra "images" of the
- * package
+ * @retval COW_MLX_ENOENT        the library's Python lacks Pillow: install cowmlx[images] there
  * @retval COW_MLX_ENOMEM        as for cow_mlx_media_from_pixels()
  */
 COW_MLX_API cow_mlx_status cow_mlx_media_from_file(const void* bytes, size_t size,

@@ -526,8 +526,8 @@ public struct EmbedParams: Sendable {
   /// The first values of a vector that are kept, before it is normalized, for models that are
   /// trained for it (Matryoshka); 0 (default): the folder's truncate_dim, or all.
   public var truncateDims: Int
-  /// Vectors of a text's tokens, in place of one for the text: so many rows, of zeros behind its
-  /// last token. A text may have no more tokens. Encoders alone; 0 (default): one vector.
+  /// The number of rows per text, one vector per token; rows behind the last token are zeros. A
+  /// text may have no more tokens. Encoders alone; 0 (default): one vector per text.
   public var tokenVectors: Int
 
   /// Options with the library's defaults, except those that are given.
