@@ -26,6 +26,7 @@ from cowmlx.vision.towers import (
     activation,
     is_rate,
     is_size,
+    require_fitting,
     siglip_places,
     text_width,
     tower_sizes,
@@ -214,8 +215,7 @@ def _place(row: int, column: int) -> str:
 def _options(config: dict[str, Any]) -> SiglipOptions:
     dims, layers, heads, mlp, patch, count = tower_sizes(config, ("siglip2_vision_model",), _SIZES)
     side, eps = round(count**0.5), config.get("layer_norm_eps", 1e-6)
-    if dims % heads or side**2 != count or not is_rate(eps):
-        raise Unsupported("config.json: the sizes of vision_config do not fit each other")
+    require_fitting(dims % heads == 0 and side**2 == count and is_rate(eps))
     kind = activation(config, "hidden_act", "gelu_pytorch_tanh")
     return SiglipOptions(dims, layers, heads, mlp, patch, side * patch, eps, kind)
 

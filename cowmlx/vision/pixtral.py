@@ -26,6 +26,7 @@ from cowmlx.vision.towers import (
     activation,
     is_rate,
     is_size,
+    require_fitting,
     text_width,
     tower_sizes,
 )
@@ -203,8 +204,8 @@ def _options(config: dict[str, Any]) -> PixtralOptions:
     base = rope.get("rope_theta") if isinstance(rope, dict) else None
     base = config.get("rope_theta", 10000.0) if base is None else base
     head = dims // heads
-    if dims % heads or head % 4 or config.get("head_dim", head) != head or not is_rate(base):
-        raise Unsupported("config.json: the sizes of vision_config do not fit each other")
+    own_head = dims % heads == 0 and head % 4 == 0 and config.get("head_dim", head) == head
+    require_fitting(own_head and is_rate(base))
     kind = activation(config, "hidden_act", "gelu")
     return PixtralOptions(dims, layers, heads, mlp, patch, kind, float(base))
 

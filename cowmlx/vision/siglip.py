@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cowmlx.vision.turns import Turns
 
 
+_CHANNELS = 3
+
+
 class SiglipOptions(NamedTuple):
     """The sizes of a tower."""
 
@@ -31,7 +34,6 @@ class SiglipOptions(NamedTuple):
     image: int
     eps: float
     activation: str
-    channels: int = 3
 
     @property
     def side(self) -> int:
@@ -80,8 +82,7 @@ class Siglip(Module):
     def __init__(self, options: SiglipOptions) -> None:
         super().__init__()
         self._known = options.side**2
-        pixels = options.channels * options.patch**2
-        self.patch_embedding = Linear(pixels, options.dims)
+        self.patch_embedding = Linear(_CHANNELS * options.patch**2, options.dims)
         self.position_embedding = Embedding(self._known, options.dims)
         self.layers = [SiglipLayer(options) for _ in range(options.layers)]
         self.post_layernorm = LayerNorm(options.dims, options.eps)

@@ -56,8 +56,7 @@ def vision_options(
     defaults |= {"intermediate_size": 3072, "patch_size": 16, "image_size": 224, **others}
     dims, layers, heads, mlp, patch, image = tower_sizes(config, kinds, defaults)
     eps = config.get("layer_norm_eps", 1e-6)
-    if dims % heads or image < patch or not is_rate(eps):
-        raise Unsupported("config.json: the sizes of vision_config do not fit each other")
+    require_fitting(dims % heads == 0 and image >= patch and is_rate(eps))
     kind = activation(config, "hidden_act", "gelu_pytorch_tanh")
     return SiglipOptions(dims, layers, heads, mlp, patch, image, eps, kind)
 
@@ -86,6 +85,16 @@ def tower_sizes(
             raise Unsupported(f"config.json: {name} of vision_config is {value!r}, of no tower")
         sizes.append(value)
     return sizes[:-1]
+
+
+def require_fitting(fits: bool) -> None:
+    """Refuse sizes that make no tower together.
+
+    Raises:
+        Unsupported: they do not fit.
+    """
+    if not fits:
+        raise Unsupported("config.json: the sizes of vision_config do not fit each other")
 
 
 def activation(config: dict[str, Any], name: str, default: str) -> str:
