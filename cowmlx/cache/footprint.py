@@ -223,6 +223,9 @@ def _bytes_in_encoder(model: Model, lengths: Sequence[int]) -> int:
     pairs = int("local_attention" in config)  # a mask
     if config.get("relative_attention"):
         pairs = _OF_RELATIVE_SCORES * widths.heads
+    elif config.get("use_bidirectional_attention"):  # no kernel has all of its layers
+        numbers += sum(lengths) * _OF_WIDTH * widths.width
+        pairs = 1 + _OF_SCORES * widths.heads
     elif form.why_not and (form.on_cpu or head not in _HEADS_WITHOUT_SCORES):
         pairs += _OF_SCORES * widths.heads
     groups = (count * length * length for length, count in Counter(lengths).items())

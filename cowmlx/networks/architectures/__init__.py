@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 WIRED = ("mad", "xlstm")
 ENCODERS = (
-    *("bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "nomic_bert"),
-    *("roberta", "xlm-roberta"),
+    *("bert", "deberta-v2", "distilbert", "electra", "gemma3_encoder", "modernbert", "mpnet"),
+    *("nomic_bert", "roberta", "xlm-roberta"),
 )
+_BOTH_WAYS = {"gemma3_text": "gemma3_encoder"}
+"""Encoders in the place of mlx-lm's decoders, where a config lets tokens see those behind them."""
 SEEING = ("idefics3", "lfm2-vl", "lfm2_vl", "llava", "smolvlm")
 SELF_CHECKED = (*WIRED, *ENCODERS)
 """Those that report odd numbers of a config themselves."""
 OWN = (*SELF_CHECKED, *SEEING)
+_TYPES = tuple(own for own in OWN if own not in _BOTH_WAYS.values())
 
 
 def name(config: dict[str, Any]) -> str:
@@ -36,7 +39,10 @@ def name(config: dict[str, Any]) -> str:
         Unsupported: no such architecture; the message lists near names.
     """
     model_type = config.get("model_type")
-    return model_type if model_type in OWN else light_route.architecture_name(config, OWN)
+    both_ways = config.get("use_bidirectional_attention") is True
+    if both_ways and isinstance(model_type, str) and model_type in _BOTH_WAYS:
+        return _BOTH_WAYS[model_type]
+    return model_type if model_type in _TYPES else light_route.architecture_name(config, _TYPES)
 
 
 def is_light(architecture: str) -> bool:
@@ -73,4 +79,4 @@ def require_in_mlx_lm(architecture: str, config: dict[str, Any]) -> None:
 
 def supported() -> list[str]:
     """List every ``model_type``, sorted."""
-    return sorted({*OWN, *light_route.supported_architectures()})
+    return sorted({*_TYPES, *light_route.supported_architectures()})

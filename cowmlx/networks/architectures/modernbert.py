@@ -8,19 +8,19 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 from mlx.nn.layers.normalization import LayerNorm
 
-from cowmlx.folders.config import invalid_config
+from cowmlx.networks.encoders import windows
 from cowmlx.networks.encoders.heads import ClassificationHead
 from cowmlx.networks.encoders.layers import MLP, NormedFirst, RotaryAttention, Texts
 from cowmlx.networks.encoders.model import Encoder, EncoderArgs
 from cowmlx.networks.encoders.options import Labels, Options
+from cowmlx.networks.encoders.windows import FULL, SLIDING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
-_BASES = {_FULL: ("global_rope_theta", 160000.0), _SLIDING: ("local_rope_theta", 10000.0)}
+_BASES = {FULL: ("global_rope_theta", 160000.0), SLIDING: ("local_rope_theta", 10000.0)}
 
 
 @dataclass
@@ -59,8 +59,10 @@ class ModelArgs(EncoderArgs):
         args = cls.read({**config, **named, "type_vocab_size": 0})
         args.positions = 0
         args.norm_bias = options.flag("norm_bias", False)
-        args.kinds = _kinds(config, options, args.layers)
-        args.bases = _bases(config, options)
+        args.kinds = windows.kinds(
+            config, args.layers, options.size("global_attn_every_n_layers", 3)
+        )
+        args.bases = windows.bases(config, options, _BASES)
         args.window = options.size("local_attention", 128) // 2
         args.attention_bias = options.flag("attention_bias", False)
         args.mlp_bias = options.flag("mlp_bias", False)
@@ -68,36 +70,6 @@ class ModelArgs(EncoderArgs):
         args.head_activation = options.activation("classifier_activation")
         args.head_mean = options.one_of("classifier_pooling", "cls", ("cls", "mean")) == "mean"
         return args
-
-
-def _kinds(config: dict[str, Any], options: Options, layers: int) -> tuple[str, ...]:
-    """Return the kind of attention of each layer."""
-    kinds = config.get("layer_types")
-    if kinds is None:
-        every = options.size("global_attn_every_n_layers", 3)
-        return tuple(_SLIDING if index % every else _FULL for index in range(layers))
-    if not isinstance(kinds, list) or len(kinds) != layers or any(k not in _BASES for k in kinds):
-        raise invalid_config(
-            f"layer_types must hold {layers} of {_FULL} and {_SLIDING}", key="layer_types"
-        )
-    return tuple(kinds)
-
-
-def _bases(config: dict[str, Any], options: Options) -> tuple[float, float]:
-    """Return the bases of the angles of full and of sliding attention."""
-    options.fixed("rope_scaling")
-    known = config.get("rope_parameters")
-    found = []
-    for kind, (key, default) in _BASES.items():
-        own = known.get(kind) if isinstance(known, dict) else None
-        if isinstance(own, dict):
-            Options(own).fixed("rope_type", "default")
-            found.append(Options(own).number("rope_theta", default))
-        elif kind == _SLIDING and config.get(key, default) is None:
-            found.append(found[0])  # null is that of full attention
-        else:
-            found.append(options.number(key, default))
-    return found[0], found[1]
 
 
 class Model(Encoder):
@@ -118,12 +90,12 @@ class Model(Encoder):
     def __init__(self, args: ModelArgs) -> None:
         super().__init__(args)
         self._window = args.window
-        self._sliding = "".join("s" if kind == _SLIDING else "f" for kind in args.kinds)
+        self._sliding = "".join("s" if kind == SLIDING else "f" for kind in args.kinds)
         self.final_norm = LayerNorm(args.dims, args.eps, bias=args.norm_bias)
 
     def make_layer(self, args: Any, index: int) -> Module:
         """Return a layer."""
-        base = args.bases[args.kinds[index] == _SLIDING]
+        base = args.bases[args.kinds[index] == SLIDING]
         return NormedFirst(
             RotaryAttention(args.dims, args.heads, base, bias=args.attention_bias),
             MLP(args.dims, args.hidden, args.activation, bias=args.mlp_bias, gated=True),
@@ -147,16 +119,8 @@ class Model(Encoder):
 
     def masks(self, texts: Texts) -> Sequence[Sequence[mx.array | None] | None]:
         """Return what sliding layers see."""
-        near = [self._near(group.length) for group in texts.groups]
-        return [near if kind == "s" else None for kind in self._sliding]
+        return windows.masks(texts, self._window, [kind == "s" for kind in self._sliding])
 
     def last(self, x: mx.array) -> mx.array:
         """Return the hidden states that the last layer's activations give."""
         return self.final_norm(x)
-
-    def _near(self, length: int) -> mx.array | None:
-        """Return a boolean mask (1, 1, T, T); None where all tokens are near."""
-        if length <= self._window + 1:
-            return None
-        places = mx.arange(length)
-        return (mx.abs(places[:, None] - places[None]) <= self._window)[None, None]
