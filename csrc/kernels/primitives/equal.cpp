@@ -28,8 +28,8 @@ std::string text_of(const mx::array& array) {
 constexpr size_t MOST_KEPT = 16 << 10;
 
 bool is_small(const Recorded& step, const std::vector<mx::array>& arrays) {
-  return std::ranges::all_of(
-      step.outputs, [&](uint32_t place) { return arrays[place].nbytes() <= MOST_KEPT; });
+  return std::ranges::all_of(step.outputs,
+                             [&](uint32_t place) { return arrays[place].nbytes() <= MOST_KEPT; });
 }
 
 }  // namespace

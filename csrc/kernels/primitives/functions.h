@@ -17,8 +17,8 @@ namespace mx = mlx::core;
 /* Their result is a bool; here 1 or 0, where nothing else reads it. */
 #define COWMLX_COMPARED(X) X(Greater) X(GreaterEqual) X(Less) X(LessEqual) X(Equal) X(NotEqual)
 #define COWMLX_PLAIN(X) X(Negative) X(Abs) X(Square) X(Sqrt) X(Rsqrt) X(Floor) X(Ceil) X(Sign)
-/* Computed by loops that are compiled to vectors: as mlx computes them; and those for which mlx asks
- * libm, a number at a time: at most 3 units in the last place from the exact result. */
+/* Computed by loops that are compiled to vectors: as mlx computes them; and those for which mlx
+ * asks libm, a number at a time: at most 3 units in the last place from the exact result. */
 #define COWMLX_VECTORS(X) X(Exp) X(Sigmoid) X(Erf)
 #define COWMLX_CLOSE(X) X(Expm1) X(Log) X(Log1p) X(Tanh) X(Sinh) X(Cosh)
 #define COWMLX_UNARY(X) COWMLX_PLAIN(X) COWMLX_CLOSE(X) COWMLX_VECTORS(X) X(Sin) X(Cos)
