@@ -306,7 +306,7 @@ class Trainings:
                 }
                 for name, array in _parameters(training.objective).items()
             ],
-            "best": {"step": best.step, "loss": best.loss} if best.parameters else None,
+            "best": {"step": best.step, "loss": best.loss} if math.isfinite(best.loss) else None,
             "seed": training.settings.seed,
             "running": trainee.run is not None,
             "data": trainee.data,

@@ -77,10 +77,11 @@ def of_evaluation(training: Training, found: Evaluation, elapsed: float) -> Repo
 
 
 def _window(steps: list[Step], seconds: float) -> dict[str, Any]:
-    """Return the fields of an event of some steps."""
-    targets, loss = sum(step.targets for step in steps), steps[-1].loss
-    if len(steps) > 1:
-        loss = sum(step.loss * step.targets for step in steps) / targets
+    """Return the fields of an event of some steps; the means leave out steps that were skipped."""
+    made = [step for step in steps if not step.skipped] or steps
+    targets, loss = sum(step.targets for step in made), made[-1].loss
+    if len(made) > 1:
+        loss = sum(step.loss * step.targets for step in made) / targets
     return {
         "targets": round(targets),
         "loss": loss,
@@ -138,6 +139,7 @@ class Fit:
         self._window_began = self._began
         self._saved = -1
         self._last: Evaluation | None = None
+        self._best: Evaluation | None = None  # of this fit
         self._asked = -1
         self._continue()
 
@@ -146,6 +148,8 @@ class Fit:
         training, known = self._training, self._data.state()["data"]
         if self._validation is not None:
             training.measure_on(self._validation.state()["data"])
+        if self._limits.patience:
+            training.require_best_parameters()
         if not training.place:
             return
         if training.place.get("data") != known:
@@ -237,8 +241,10 @@ class Fit:
         if self._validation is None or training.evaluated == training.step:
             return
         self._validation.set_state({**self._validation.state(), "epoch": 0, "index": 0})
+        limits = self._limits
         self._last = yield from training.evaluate(self._validation)
-        training.note(self._last, self._limits.least)
+        if training.note(self._last, limits.least, keeps=limits.patience > 0):
+            self._best = self._last
         yield self._event(TRAINING_EVALUATION)
 
     def _checkpoint(self) -> Turns:
@@ -258,8 +264,9 @@ class Fit:
         training, limits = self._training, self._limits
         if training.step:
             yield from self._evaluate()
-        if limits.patience and training.best.parameters:
+        if finish == FIT_EARLY and training.best.parameters:
             training.objective.set_parameters(training.best.parameters)
+            self._last = self._best or Evaluation(training.best.loss, 0.0, math.nan)
             self._saved = -1
         if limits.save_every and training.step != self._first:
             yield from self._checkpoint()

@@ -81,8 +81,6 @@ def check(
     wanted |= {_OPTIMIZER + name: array for name, array in training.optimizer.state().items()}
     if any(name.startswith(_BEST) for name in arrays):
         wanted |= {_BEST + name: parameter for name, parameter in parameters.items()}
-    elif state["best"]["loss"] is not None:
-        raise BadFormat("it lacks the best parameters")
     _require_same(wanted, arrays)
     return state
 
@@ -90,11 +88,12 @@ def check(
 def take_over(training: Training, state: Mapping[str, Any], arrays: Mapping[str, mx.array]) -> None:
     """Set a training to a checked state and its arrays."""
     names = list(training.objective.parameters())
+    known = state["best"]
+    loss = math.inf if known["loss"] is None else known["loss"]
+    best = Best(loss, known["step"], _of(_BEST, arrays), known["since"], known["data"])
     training.optimizer.set_state(_of(_OPTIMIZER, arrays))
     training.objective.set_parameters({name: arrays[_PARAMETER + name] for name in names})
-    best = state["best"]
-    loss = math.inf if best["loss"] is None else float(best["loss"])
-    training.best = Best(loss, best["step"], _of(_BEST, arrays), best["since"], best["data"])
+    training.best = best
     training.step, training.skipped = state["step"], state["skipped"]
     training.place, training.evaluated = state["place"], state["evaluated"]
 
@@ -120,7 +119,7 @@ def _is_state(state: dict[str, Any]) -> bool:
     return (
         _are_counts(numbers)
         and (evaluated == -1 or _are_counts([evaluated]))
-        and (loss is None or (isinstance(loss, int | float) and not isinstance(loss, bool)))
+        and (loss is None or (isinstance(loss, float) and math.isfinite(loss)))
         and isinstance(best.get("data", 0), str | None)
     )
 

@@ -201,7 +201,7 @@ class Best:
 
     loss: float = math.inf  # infinity before the first evaluation
     step: int = 0  # after which it was
-    # By name; empty before the first evaluation.
+    # By name; empty before the first evaluation, and if the fit has no patience.
     parameters: dict[str, mx.array] = field(default_factory=dict)
     since: int = 0  # the number of later evaluations
     data: str | None = None  # a hash of the data that it was evaluated on
@@ -325,14 +325,26 @@ class Training:
         if self.best.data != data:
             self.best, self.evaluated = Best(data=data), -1
 
-    def note(self, evaluation: Evaluation, least: float = 0.0) -> None:
-        """Note an evaluation of the parameters; keep them if its loss is lower by ``least``."""
+    def require_best_parameters(self) -> None:
+        """Begin without a best evaluation, unless its parameters are kept."""
+        if math.isfinite(self.best.loss) and not self.best.parameters:
+            self.best, self.evaluated = Best(data=self.best.data), -1
+
+    def note(self, evaluation: Evaluation, least: float = 0.0, keeps: bool = True) -> bool:
+        """Note an evaluation, and return whether it is the best: lower by more than ``least``.
+
+        Args:
+            evaluation: of the parameters.
+            least: of a loss that is better.
+            keeps: whether to keep the parameters of the best, which take as much memory again.
+        """
         self.evaluated = self.step
         if evaluation.loss < self.best.loss - least:
-            parameters = dict(self.objective.parameters())
+            parameters = dict(self.objective.parameters()) if keeps else {}
             self.best = Best(evaluation.loss, self.step, parameters, data=self.best.data)
-        else:
-            self.best.since += 1
+            return True
+        self.best.since += 1
+        return False
 
 
 def _require_as(

@@ -192,6 +192,23 @@ def test_nan_in_data_stops_or_is_left_out(trainings):
         trainings.free(each)
 
 
+def test_a_step_that_was_left_out_is_not_in_the_mean_of_several(trainings):
+    x, y = data()
+    x[3, 2] = np.nan
+    found = []
+    for every in (1, 3):
+        training = trainings.create(network(), seed=1, skip_non_finite=True)
+        given = {"inputs": [x, y], "epochs": 1, "batch_size": 9, "shuffle": False}
+        found.append(trainings.fit(training, **given, event_every=every)[:-1])
+        trainings.free(training)
+    alone, (together,) = found
+    assert [event.targets for event in alone] == [9, 9, 6]
+    assert together.targets == 15
+    mean = (9 * alone[1].loss + 6 * alone[2].loss) / 15
+    assert together.loss == pytest.approx(mean, rel=1e-6)
+    assert together.perplexity == pytest.approx(np.exp(mean), rel=1e-6)
+
+
 def test_a_step_that_cannot_be_changes_nothing(trainings, training):
     before = trainings.parameters(training)
     x, y = data()

@@ -1508,7 +1508,8 @@ impl FitParams<'_> {
     }
 
     /// Evaluations in a row without a better one after which the fit ends, and the parameters
-    /// become those of the best on these validation data; 0 (default): none.
+    /// become those of the best on these validation data, in fits with patience; otherwise they
+    /// are those of the last step. 0 (default): none.
     pub fn patience(mut self, patience: usize) -> Self {
         self.patience = Some(patience);
         self

@@ -2351,7 +2351,8 @@ typedef struct cow_mlx_training_event {
   size_t step;                           /**< steps that the training has done */
   size_t steps;                          /**< step at which the fit will end, if known */
   size_t epoch;                          /**< of the data, from 0 */
-  size_t targets;                        /**< predicted since the last event of the same kind */
+  size_t targets; /**< predicted since the last event of the same kind; those of skipped steps only
+                       if all were skipped */
   size_t skipped;                        /**< steps skipped so far, see skip_non_finite */
   double loss;              /**< mean over these targets, of each batch before its step */
   double validation_loss;   /**< mean over the targets of the validation data */
@@ -2450,7 +2451,8 @@ typedef struct cow_mlx_fit_params {
   size_t evaluate_every;  /**< steps between two evaluations; 0 (default): after each epoch */
   size_t patience;        /**< evaluations in a row without a better one after which the fit ends,
                                and the parameters become those of the best on these validation
-                               data; 0 (default): none */
+                               data, in fits with patience; otherwise they are those of the last
+                               step. 0 (default): none */
   double min_delta;       /**< how much lower a loss has to be to be better; default 0 */
   const char* folder;     /**< where save_every saves; or NULL (default) */
   size_t save_every;      /**< steps after which the training is saved; 0 (default): never */
@@ -2570,7 +2572,8 @@ COW_MLX_API cow_mlx_status cow_mlx_training_info(cow_mlx_training training, char
 
 /**
  * Save the state after the last step, completely or not at all, also while a fit runs: parameters,
- * the optimizer's state, the step, the place in the data and the best parameters so far.
+ * the optimizer's state, the step, the place in the data and, of fits with patience, the best
+ * parameters so far.
  *
  * @param folder  receives the file training.safetensors; created if it does not exist, in an
  *                existing folder
