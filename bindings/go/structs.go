@@ -304,8 +304,7 @@ type TrainingEvent struct {
 	Steps uint64
 	// of the data, from 0
 	Epoch uint64
-	// predicted since the last event of the same kind; those of skipped steps only if all were
-	// skipped
+	// predicted since the last event of the same kind
 	Targets uint64
 	// steps skipped so far, see skip_non_finite
 	Skipped uint64

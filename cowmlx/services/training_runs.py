@@ -256,20 +256,26 @@ class TrainingRun(AwaitingCall):
 
     def _receive(self, value: Any) -> None:
         if isinstance(value, list | Computation):
-            self._computing = value if isinstance(value, Computation) else Computation(value)
-            self._is_whole = isinstance(value, list) and self._took <= _SHORT
-            if self._is_whole:
-                self.due = inf
-                self._computing.start()
-            else:
-                self._computing.advance()
-            self._spent = perf_counter() - self._began
+            self._compute(value)
         elif isinstance(value, Report):
             self._call.post_training(value)
         elif isinstance(value, Request):
             self._call.ask_batch(value.step, value.count)
+            if value.computing is not None:
+                self._compute(value.computing)
         else:
             super()._receive(value)
+
+    def _compute(self, value: list[mx.array] | Computation) -> None:
+        """Start to compute arrays: whole if they are short work, else a part."""
+        self._computing = value if isinstance(value, Computation) else Computation(value)
+        self._is_whole = isinstance(value, list) and self._took <= _SHORT
+        if self._is_whole:
+            self.due = inf
+            self._computing.start()
+        else:
+            self._computing.advance()
+        self._spent = perf_counter() - self._began
 
     def _release(self) -> None:
         self._computing = None
@@ -283,11 +289,13 @@ class Request:
     Args:
         step: the batch's step.
         count: the arrays of a batch.
+        computing: arrays of the step before, to compute while the host makes the batch.
     """
 
-    def __init__(self, step: int, count: int) -> None:
+    def __init__(self, step: int, count: int, computing: list[mx.array] | None) -> None:
         self.step = step
         self.count = count
+        self.computing = computing
 
 
 class HostData:
@@ -308,9 +316,9 @@ class HostData:
         self._values: list[mx.array] | None = None
         self._index = self._epoch = 0
 
-    def request(self, step: int) -> Request:
-        """Return the request for the batch of a step."""
-        return Request(step, len(self._inputs.names))
+    def request(self, step: int, computing: Any = None) -> Request:
+        """Return the request for the batch of a step, with arrays to compute meanwhile."""
+        return Request(step, len(self._inputs.names), computing)
 
     def prepare(self, step: int) -> Generator[Submitted | Computation, None, None]:
         """Take the host's batch; yields what has to end before it is there."""

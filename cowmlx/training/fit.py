@@ -114,9 +114,9 @@ Save = Callable[[], Generator[None, None, None]]
 class Fit:
     """Steps until an end, as a generator that yields after each bounded piece of work.
 
-    It yields a :class:`Report` for the host, a result of :meth:`Asking.request`, arrays that must
-    be computed before the next turn, or None. The training's state decides what is due, so a saved
-    training continues as if it had not been interrupted.
+    It yields a :class:`Report` for the host, arrays that must be computed before the next turn, a
+    result of :meth:`Asking.request`, which may have such arrays, or None. The training's state
+    decides what is due, so a saved training continues as if it had not been interrupted.
     """
 
     def __init__(
@@ -184,16 +184,16 @@ class Fit:
         yield from self._finish(finish)
 
     def _advance(self, batch: Batch) -> Generator[Any, None, Step]:
-        """Make a step; while its first micro-batch is computed the host makes the next batch."""
+        """Make a step; while its first micro-batch is computed, the host makes the next batch."""
         turns = self._training.advance(batch)
         upcoming = self._training.step + 1
         limit = self._limits.steps
         wants_more = self._asking is not None and not (limit and upcoming >= limit)
         try:
             while True:
-                computing = next(turns)
+                computing: object = next(turns)
                 if wants_more and self._asked < upcoming:
-                    yield self._ask(upcoming)
+                    computing = self._ask(upcoming, computing)
                 yield computing
                 del computing
         except StopIteration as stop:
@@ -209,10 +209,10 @@ class Fit:
         yield from self._data.prepare(step)
         return self._data.batch(step)
 
-    def _ask(self, step: int) -> object:
+    def _ask(self, step: int, computing: object = None) -> object:
         self._asked = step
         assert self._asking is not None
-        return self._asking.request(step)
+        return self._asking.request(step, computing)
 
     def _end(self) -> int:
         """Return why it ends here; FIT_NONE if it does not."""

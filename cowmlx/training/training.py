@@ -188,10 +188,11 @@ class Flagging(Protocol):
 class Asking(Protocol):
     """A source whose batches the host makes: it is asked before it gives one."""
 
-    def request(self, step: int) -> object:
+    def request(self, step: int, computing: Any = None) -> object:
         """Return the request for the batch of a step.
 
-        The work yields it; the next turn comes when the host has answered.
+        The work yields it. The next turn comes when the host has answered, and when the arrays
+        ``computing``, if any, are computed.
         """
 
 

@@ -41,8 +41,7 @@ typedef struct cow_mlx_training_event {
   size_t step;                           /**< steps that the training has done */
   size_t steps;                          /**< step at which the fit will end, if known */
   size_t epoch;                          /**< of the data, from 0 */
-  size_t targets; /**< predicted since the last event of the same kind; those of skipped steps only
-                       if all were skipped */
+  size_t targets;                        /**< predicted since the last event of the same kind */
   size_t skipped;                        /**< steps skipped so far, see skip_non_finite */
   double loss;              /**< mean over these targets, of each batch before its step */
   double validation_loss;   /**< mean over the targets of the validation data */
@@ -61,7 +60,8 @@ typedef bool (*cow_mlx_training_fn)(const cow_mlx_training_event* event, void* u
 
 /** Supplies the batch of a step, from 0, while the one before is computed. The host fills count
  *  handles of arrays, one for each input of the program, whose first axis is the rows; for a
- *  language model two, see fit_params. Ownership passes to the training, which frees them.
+ *  language model two, see fit_params. Ownership passes to the training, which frees them. The last
+ *  batch may be freed unused, if the fit ends before its step: the next fit asks for it again.
  *  @return false if there are no more; then no handle is read */
 typedef bool (*cow_mlx_batch_fn)(size_t step, cow_mlx_array* inputs, size_t count, void* user_data);
 
@@ -98,8 +98,9 @@ typedef struct cow_mlx_training_params {
                               clip_grad_norm; 0 (default): off */
   size_t micro_batch;    /**< rows computed at once; their gradients are summed up, and divided by
                               all targets of the batch. 0 (default): all rows */
-  bool skip_non_finite;  /**< skip a step whose loss or gradient is not finite; default false:
-                              it is an error, and nothing is changed */
+  bool skip_non_finite;  /**< skip a step whose loss or gradient is not finite, also in events of
+                              several steps; default false: it is an error, and nothing is
+                              changed */
   const char* fine_tune; /**< JSON: the weights of a model to train; NULL (default): LoRA */
 } cow_mlx_training_params;
 
@@ -300,7 +301,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
  * @param folder        created; an earlier export there is replaced, if it has no other files
  * @param options_json  an object with "fuse" (true: a model that has the adapter in its weights)
  *                      and "dequantize" (true: weights of 16 or 32 bits in place of quantized ones
- * that had an adapter); may be NULL
+ *                      that had an adapter); may be NULL
  * @retval COW_MLX_EUNSUPPORTED  the training is of a program, or fuse is true and a layer has
  *                               weights of nvfp4 with a global scale
  * @retval COW_MLX_ENOENT        the folder that it is in is missing

@@ -287,8 +287,7 @@ pub struct TrainingEvent {
     pub steps: usize,
     /// Of the data, from 0.
     pub epoch: usize,
-    /// Predicted since the last event of the same kind; those of skipped steps only if all were
-    /// skipped.
+    /// Predicted since the last event of the same kind.
     pub targets: usize,
     /// Steps skipped so far, see skip_non_finite.
     pub skipped: usize,

@@ -263,7 +263,7 @@ defmodule CowMLX.Declarations do
         {:step, :integer, nil, "steps that the training has done"},
         {:steps, :integer, nil, "step at which the fit will end, if known"},
         {:epoch, :integer, nil, "of the data, from 0"},
-        {:targets, :integer, nil, "predicted since the last event of the same kind; those of skipped steps only if all were skipped"},
+        {:targets, :integer, nil, "predicted since the last event of the same kind"},
         {:skipped, :integer, nil, "steps skipped so far, see skip_non_finite"},
         {:loss, :number, nil, "mean over these targets, of each batch before its step"},
         {:validation_loss, :number, nil, "mean over the targets of the validation data"},
@@ -285,7 +285,7 @@ defmodule CowMLX.Declarations do
         {:clip_value, :number, nil, "limit for the gradients' elements, ±; 0 (default): off"},
         {:clip_norm, :number, nil, "limit for their norm, over all, applied afterwards as in mlx's clip_grad_norm; 0 (default): off"},
         {:micro_batch, :integer, nil, "rows computed at once; their gradients are summed up, and divided by all targets of the batch. 0 (default): all rows"},
-        {:skip_non_finite, :boolean, nil, "skip a step whose loss or gradient is not finite; default false: it is an error, and nothing is changed"},
+        {:skip_non_finite, :boolean, nil, "skip a step whose loss or gradient is not finite, also in events of several steps; default false: it is an error, and nothing is changed"},
         {:fine_tune, :string, nil, "JSON: the weights of a model to train; NULL (default): LoRA"}
       ],
       fit_params: [

@@ -60,8 +60,7 @@ public struct TrainingEvent: Sendable {
   public var steps: Int
   /// Of the data, from 0.
   public var epoch: Int
-  /// Predicted since the last event of the same kind; those of skipped steps only if all were
-  /// skipped.
+  /// Predicted since the last event of the same kind.
   public var targets: Int
   /// Steps skipped so far, see `skipNonFinite`.
   public var skipped: Int
