@@ -192,9 +192,9 @@ class Optimizer:
 
     Args:
         text: an object with "name", "learning_rate" and mlx's arguments, or a list of such
-            objects. "parameters", a list of patterns in which ``*`` stands for any characters,
-            ``?`` for one and ``[ab]`` for one of some, selects the parameters of each: the first
-            optimizer that fits gets a parameter.
+            objects. "parameters", a list of patterns in which ``*`` stands for any characters and
+            ``?`` for one, selects the parameters of each: the first optimizer that fits gets a
+            parameter.
         parameters: the trained ones.
 
     Raises:
@@ -345,8 +345,8 @@ def _patterns(value: dict[str, Any], place: str) -> list[str] | None:
 
 
 def matches(name: str, patterns: list[str]) -> bool:
-    """Whether a parameter's name fits one of some patterns."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    """Whether a parameter's name fits one of some patterns: "*" is any characters, "?" is one."""
+    return any(fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)
 
 
 def _shared_out(parts: list[Part], names: list[str]) -> list[list[str]]:

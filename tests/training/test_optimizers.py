@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cowmlx.errors import BadFormat, InvalidArgument
-from cowmlx.training.optimizers import DEFAULT, OPTIMIZERS, Optimizer
+from cowmlx.training.optimizers import DEFAULT, OPTIMIZERS, Optimizer, matches
 from cowmlx.training.schedules import rate_of
 from cowmlx.training.training import clipped
 
@@ -187,7 +187,7 @@ def test_schedules_equal_mlx(case):
 def test_several_optimizers_equal_mlx():
     options = [
         {"name": "muon", "learning_rate": 0.02, "parameters": ["w", "deep.*"]},
-        {"name": "lion", "learning_rate": 0.001, "parameters": ["[b]"]},
+        {"name": "lion", "learning_rate": 0.001, "parameters": ["?"]},
         {"name": "sgd", "learning_rate": 0.1},
     ]
     found, _ = run(options, range(STEPS))
@@ -198,6 +198,22 @@ def test_several_optimizers_equal_mlx():
         )
     )
     assert all(same(found[name], expected[name]) for name in MODEL)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("w[1]", ["w[1]"]),
+        ("w[*]", ["w[1]", "w[12]"]),
+        ("w[?]", ["w[1]"]),
+        ("[w]*", []),
+        ("w[!1]", []),
+        ("w]", ["w]"]),
+    ],
+)
+def test_brackets_in_patterns_are_characters_of_names(pattern, expected):
+    names = ["w1", "w[1]", "w[12]", "w]", "w"]
+    assert [name for name in names if matches(name, [pattern])] == expected
 
 
 @pytest.mark.parametrize("case", CASES)
