@@ -103,33 +103,33 @@ class AwaitingCall(SteppedCall):
 
 
 class Making(AwaitingCall):
-    """Makes a training.
+    """Makes a training of a program or model, or an adapter of a training.
 
     Args:
         call: ends with its handle.
-        subject: its program or model.
+        subject: the program, model or training.
         steps: make it.
         streams: has the stream of the work.
-        open_training: returns a handle.
+        opened: returns a handle.
     """
 
     def __init__(
         self,
         call: Call,
         subject: object,
-        steps: Generator[Any, None, Trainee],
+        steps: Generator[Any, None, Any],
         streams: StreamPool,
-        open_training: Callable[[Trainee], int],
+        opened: Callable[[Any], int],
     ) -> None:
         super().__init__(call, steps, streams.take(), subject)
         self._streams = streams
-        self._open_training = open_training
+        self._opened = opened
 
     def _release(self) -> None:
         self._streams.give_back(self._stream)
 
-    def _succeed(self, result: Trainee) -> None:
-        self._call.succeed(self._open_training(result))
+    def _succeed(self, result: Any) -> None:
+        self._call.succeed(self._opened(result))
 
 
 class TrainingRun(AwaitingCall):

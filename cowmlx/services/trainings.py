@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from cowmlx.arrays.table import Held
     from cowmlx.call import Call
+    from cowmlx.models.model import Model
     from cowmlx.services.arrays import Arrays
     from cowmlx.services.models import Models
     from cowmlx.services.runtime import Runtime
@@ -321,21 +322,21 @@ class Trainings:
 
     # --------------------------------------------------------- Language models
 
-    def training_adapter(self, handle: int) -> int:
+    @keeps_call
+    def training_adapter(self, call: Call, handle: int) -> None:
         """Open the trained layers as an adapter."""
         from cowmlx.services import language_trainings as language
         from cowmlx.services.models import Adapter
         from cowmlx.training.language import export
 
-        objective = language.objective_of(self.get(handle))
-        stream = self._runtime.streams.take()
-        try:
-            with mx.stream(stream):
-                adapted = export.published(objective)
-        finally:
-            self._runtime.streams.give_back(stream)
-        adapter = Adapter(objective.model, adapted)
-        return self._runtime.handles.add(KIND_ADAPTER, adapter)
+        trainee = self.get(handle)
+        objective = language.objective_of(trainee)
+        steps = export.published_steps(objective, self._arrays.require_room)
+
+        def opened(adapted: Model) -> int:
+            return self._runtime.handles.add(KIND_ADAPTER, Adapter(objective.model, adapted))
+
+        self._runtime.scheduler.add(Making(call, trainee, steps, self._runtime.streams, opened))
 
     @keeps_call
     def training_export(self, call: Call, handle: int, folder: str, options: str | None) -> None:

@@ -18,12 +18,15 @@ from cowmlx.programs.information import draw_text
 from cowmlx.programs.operations.half import widened
 from cowmlx.programs.operations.rules import FLOATS
 from cowmlx.programs.program import Pending, Program
+from cowmlx.steps import finished
 from cowmlx.training import initial
 from cowmlx.training.objective import key_of, weighted
 from cowmlx.training.optimizers import matches
 
 LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
 KEY = "key"
+# Bytes of parameters that are hashed in a turn.
+_HASHED = 4 << 20
 
 
 class ProgramObjective:
@@ -91,7 +94,7 @@ class ProgramObjective:
         patterns: list[str] | None = None,
         require_room: RequireRoom = lambda size, what: None,
     ) -> Generator[None, None, ProgramObjective]:
-        """Make one in bounded steps, once the program is known to have such gradients.
+        """Make one with its hash in bounded steps, once the program is known to have gradients.
 
         Raises:
             Unsupported: an operation that mlx cannot differentiate.
@@ -99,6 +102,7 @@ class ProgramObjective:
         made = cls(program, given, seed, patterns, require_room)
         spec = {"gradient": {"of": LOSS, "with_respect_to": made._trained, "value": True}}
         yield from program.derive_steps(json.dumps(spec))
+        made._fingerprint = yield from made._hashed()
         return made
 
     @property
@@ -166,13 +170,18 @@ class ProgramObjective:
         for pending in waiting:
             pending.check()
 
+    def forget(self) -> None:
+        """Drop the last results, if they were not checked."""
+        self._pending = []
+
     def fingerprint(self) -> str:
         """Return a hash of the program, and of trained and other parameters."""
         if self._fingerprint is None:
-            self._fingerprint = self._hashed()
+            self._fingerprint = finished(self._hashed())
         return self._fingerprint
 
-    def _hashed(self) -> str:
+    def _hashed(self) -> Generator[None, None, str]:
+        """Return the hash, yielding between parts of parameters that are not trained."""
         shapes = {
             name: [list(array.shape), str(array.dtype)] for name, array in self._parameters.items()
         }
@@ -180,8 +189,10 @@ class ProgramObjective:
         digest = sha256(json.dumps(described).encode())
         for name, array in self._parameters.items():
             if name not in self._trained and array.size:
-                bits = mx.contiguous(array).reshape(-1).view(mx.uint8)
-                digest.update(memoryview(bits))  # type: ignore[arg-type]
+                bits = memoryview(mx.contiguous(array).reshape(-1).view(mx.uint8))  # type: ignore[arg-type]
+                for begin in range(0, len(bits), _HASHED):
+                    digest.update(bits[begin : begin + _HASHED])
+                    yield
         return digest.hexdigest()
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -183,6 +184,9 @@ class Flagging(Protocol):
             CowMlxError: the data were bad.
         """
 
+    def forget(self) -> None:
+        """Drop the last results, if they were not checked."""
+
 
 @runtime_checkable
 class Asking(Protocol):
@@ -235,17 +239,18 @@ class Training:
         Raises:
             InvalidArgument: the batch has no target, or the loss is not finite.
         """
-        sums = Sums(getattr(self.objective, "gives_means", False))
-        last = len(batch.micro_batches) - 1
-        for number, micro_batch in enumerate(batch.micro_batches):
-            key = key_of(self.settings.seed, "step", self.step, number)
-            loss, targets, gradients = self.objective.gradients(micro_batch, key)
-            _require_as(self.objective.parameters(), gradients, "the gradient of")
-            sums.add(loss, targets, gradients)
-            del loss, targets, gradients
-            if number < last:
-                yield from self._computed(sums.arrays)
-        step = yield from self._update(sums)
+        with self._forgetting():
+            sums = Sums(getattr(self.objective, "gives_means", False))
+            last = len(batch.micro_batches) - 1
+            for number, micro_batch in enumerate(batch.micro_batches):
+                key = key_of(self.settings.seed, "step", self.step, number)
+                loss, targets, gradients = self.objective.gradients(micro_batch, key)
+                _require_as(self.objective.parameters(), gradients, "the gradient of")
+                sums.add(loss, targets, gradients)
+                del loss, targets, gradients
+                if number < last:
+                    yield from self._computed(sums.arrays)
+            step = yield from self._update(sums)
         self.skipped += step.skipped
         self.step += 1
         return step
@@ -275,6 +280,15 @@ class Training:
         else:
             self.optimizer.restore(before)
         return Step(numbers[0], targets, numbers[1], rate, not is_finite)
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Let the objective forget its results at the end, also where work was broken off."""
+        try:
+            yield
+        finally:
+            if self._flagging is not None:
+                self._flagging.forget()
 
     def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
         flagging = self._flagging
@@ -310,8 +324,9 @@ class Training:
                 break
             number += 1
             for micro_batch in batch.micro_batches:
-                sums = list(self.objective.evaluate(micro_batch))
-                yield from self._computed(sums)
+                with self._forgetting():
+                    sums = list(self.objective.evaluate(micro_batch))
+                    yield from self._computed(sums)
                 loss += _number(sums[0])
                 targets += _number(sums[1])
                 right = _number(sums[2])

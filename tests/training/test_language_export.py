@@ -15,7 +15,7 @@ from support import heads, tiny_models, tiny_vision_models
 from support.loaded import drain, load
 
 from cowmlx.accelerate.blocks import parameters
-from cowmlx.errors import CowMlxError, InputOutput, NotFound, Unsupported
+from cowmlx.errors import CowMlxError, InputOutput, NotFound, OutOfMemory, Unsupported
 from cowmlx.models import adapters, mtp
 from cowmlx.models import network as networks
 from cowmlx.models.images import ImageStore
@@ -232,6 +232,26 @@ def test_a_model_of_sixteen_bits_is_written_as_one(tmp_path: pathlib.Path) -> No
     written = mx.load(str(tmp_path / "out" / "model.safetensors"))
     assert {array.dtype for array in written.values()} == {mx.bfloat16}  # type: ignore[union-attr]
     assert {array.dtype for array in flat(export.published(run).network)} == {mx.bfloat16}
+
+
+def test_a_copy_for_contexts_takes_room_and_turns(tmp_path: pathlib.Path) -> None:
+    """All weights of 16 bits, trained in float32, may be gigabytes."""
+    path = tiny_models.make(tmp_path / "model", "llama")
+    stored = mx.load(str(path / "model.safetensors"))
+    half = {name: array.astype(mx.bfloat16) for name, array in stored.items()}  # type: ignore[union-attr]
+    mx.save_safetensors(str(path / "model.safetensors"), half, metadata={"format": "mlx"})
+    run = trained(load(path), {"type": "full"})
+    asked: list[int] = []
+    turns = sum(1 for _ in export.published_steps(run, lambda size, what: asked.append(size)))
+    copied = export.stored(run)
+    assert turns == len(copied) > 10
+    assert asked == [sum(array.nbytes for array in copied.values())]
+
+    def refuse(size: int, what: str) -> None:
+        raise OutOfMemory(f"{what} has no room")
+
+    with pytest.raises(OutOfMemory, match="the adapter has no room"):
+        drain(export.published_steps(run, refuse))
 
 
 def test_an_export_replaces_an_earlier_one_and_nothing_else(tmp_path: pathlib.Path) -> None:

@@ -20,9 +20,11 @@ from cowmlx.accelerate.device import take_out
 from cowmlx.errors import CowMlxError, InputOutput, Unsupported
 from cowmlx.folders import config as config_files
 from cowmlx.folders import places, safetensors, weights
+from cowmlx.memory import RequireRoom
 from cowmlx.models import adapters, mtp
 from cowmlx.models import network as networks
 from cowmlx.models.model import Model
+from cowmlx.steps import finished
 from cowmlx.training.language.objective import LanguageObjective
 from cowmlx.training.language.options import FULL
 from cowmlx.vision import image_encoders
@@ -38,14 +40,33 @@ _BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 
 
 def published(objective: LanguageObjective) -> Model:
-    """Return the model with its trained parameters, for ``context_set_adapter``.
+    """Return the model with its trained parameters; see :func:`published_steps`."""
+    return finished(published_steps(objective))
+
+
+def published_steps(
+    objective: LanguageObjective, require_room: RequireRoom = lambda size, what: None
+) -> Generator[None, None, Model]:
+    """Return the model with its trained parameters, for ``context_set_adapter``, in bounded steps.
 
     All other weights are the model's own arrays. Later steps do not change it.
+
+    Args:
+        objective: its parameters are those at the first step.
+        require_room: raises where so many bytes may not be taken for a named purpose.
 
     Raises:
         OutOfMemory: there is no memory for the parameters.
     """
-    return adapters.adapted_by(objective.model, settings(objective), stored(objective))
+    trained = objective.parameters()
+    arrays = stored(objective)
+    copies = [array for name, array in arrays.items() if array is not trained[name]]
+    del trained
+    require_room(sum(array.nbytes for array in copies), "the adapter")
+    while copies:
+        mx.eval(copies.pop())
+        yield
+    return adapters.adapted_by(objective.model, settings(objective), arrays)
 
 
 def settings(objective: LanguageObjective) -> dict[str, Any]:
@@ -143,7 +164,7 @@ def _require_declared(
 def _export_model(
     objective: LanguageObjective, folder: str, dequantize: bool
 ) -> Generator[None, None, None]:
-    model = published(objective)
+    model = yield from published_steps(objective)
     net = networks.share(model.network)
     take_out(net)
     dense = _fuse(net, dequantize)

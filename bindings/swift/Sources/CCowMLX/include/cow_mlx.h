@@ -2600,6 +2600,7 @@ COW_MLX_API cow_mlx_status cow_mlx_training_load(cow_mlx_training training, cons
  *
  * @param out  receives the handle
  * @retval COW_MLX_EUNSUPPORTED  the training is of a program
+ * @retval COW_MLX_ECANCELED     the training was freed meanwhile
  */
 COW_MLX_API cow_mlx_status cow_mlx_training_adapter(cow_mlx_training training,
                                                     cow_mlx_adapter* out);
