@@ -6,6 +6,7 @@ import copy
 import json
 import pathlib
 from array import array
+from datetime import datetime, timedelta
 from typing import Any
 
 import mlx.core as mx
@@ -24,6 +25,7 @@ from cowmlx.errors import (
     OutOfMemory,
 )
 from cowmlx.text.chat_template import ChatTemplate
+from cowmlx.text.templates import callables
 from cowmlx.training.language import data, examples
 from cowmlx.training.language.rows import Row, pack
 
@@ -137,6 +139,35 @@ def test_a_place_is_gone_back_to(model: Any) -> None:
     for bad in ({"index": 99}, {"epoch": -1}, {"index": "1"}, {"epoch": True}):
         with pytest.raises(BadFormat, match="an epoch has 5 batches"):
             resumed.set_state({**place, **bad})
+
+
+class _Clock:
+    """A day later each time that it is read."""
+
+    days = 0
+
+    @classmethod
+    def now(cls) -> datetime:
+        cls.days += 1
+        return datetime(2024, 2, 1) + timedelta(days=cls.days)
+
+
+def test_a_place_is_gone_back_to_on_another_day(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a chat template writes the date; another template makes other data."""
+    monkeypatch.setattr(callables, "datetime", _Clock)
+    dated = copy.copy(model)
+    source = "{{ strftime_now('%d') }}{{ messages[0].content }}"
+    dated.chat_template = ChatTemplate({"default": source}, {}, thinking=False)
+    first, other = read(dated, [CHAT]), read(dated, [CHAT])
+    assert other.state() == first.state()
+    other.set_state(first.state())
+    assert epoch(other) != epoch(first)
+    dated.chat_template = ChatTemplate({"default": source + "!"}, {}, thinking=False)
+    for changed in (read(dated, [CHAT]), read(dated, [{**CHAT, "id": 4}])):
+        with pytest.raises(BadFormat, match="other data"):
+            changed.set_state(first.state())
 
 
 def test_long_rows_are_cut_and_counted(model: Any) -> None:
@@ -303,13 +334,13 @@ def test_tokenizing_is_done_in_steps(model: Any) -> None:
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_many_rows_are_taken_in_steps(model: Any, packing: bool) -> None:
-    """Also those that wait for no tokenizer: to pack, hash, count and order them."""
+    """Also those that wait for no tokenizer: to pack, count and order them."""
     most = data.AT_ONCE
     rows = [Row(array("i", range(2 + index % 5)), [(1, 2)]) for index in range(3 * most)]
     options = data.DataOptions({"packing": packing, "max_seq_length": 8})
     if packing:
         assert len(drain(pack(rows, 8))[1]) >= 4
-    source, steps = drain(data._made_of(rows, options, {}))
+    source, steps = drain(data._made_of(rows, options, "", {}))
     assert len(steps) >= 3
     assert source.info()["tokens"] == sum(len(row.tokens) for row in rows)
     assert source.info()["longest"] == 6

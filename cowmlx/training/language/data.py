@@ -91,7 +91,7 @@ class LanguageData:
     Args:
         rows: one or more.
         options: how they become batches.
-        digest: of both.
+        digest: of the lines that the rows are made of, and the options.
         counts: for :meth:`info`.
     """
 
@@ -193,20 +193,26 @@ class LanguageData:
 
 
 def _made_of(
-    rows: list[Row], options: DataOptions, counts: dict[str, int]
+    rows: list[Row], options: DataOptions, digest: str, counts: dict[str, int]
 ) -> Generator[None, None, LanguageData]:
     """Make data, yielding between parts of the rows."""
-    hashed = xxh3_64(repr(sorted(vars(options).items())).encode())
     counts |= {"tokens": 0, "targets": 0, "longest": 0}
     for number, row in enumerate(rows, 1):
-        hashed.update(row.tokens.tobytes())
-        hashed.update(repr(row.targets).encode())
         counts["tokens"] += len(row.tokens)
         counts["targets"] += row.target_count
         counts["longest"] = max(counts["longest"], len(row.tokens))
         if not number % AT_ONCE:
             yield
-    return LanguageData(rows, options, hashed.hexdigest(), counts)
+    return LanguageData(rows, options, digest, counts)
+
+
+def _hash_of(options: DataOptions, model: Model) -> Any:
+    """Return the hash of all that makes rows of lines, which are to be added, but the tokenizer.
+
+    Not of tokens: a chat template may write the date, and a training continues on another day.
+    """
+    sources = model.chat_template.sources if model.chat_template is not None else {}
+    return xxh3_64(repr([sorted(vars(options).items()), sorted(sources.items())]).encode())
 
 
 def _array(values: array[int] | bytearray) -> mx.array:
@@ -249,9 +255,12 @@ def read_lines(
     made: list[Row] = []
     faults = _Faults()
     counts = {"lines": 0, "cut": 0, "without_targets": 0}
+    hashed = _hash_of(options, model)
     done = size = checked = 0
     for number, line in examples.lines(source):
         counts["lines"] = number
+        hashed.update(line)
+        hashed.update(b"\n")
         done += len(line) + 1
         if done >= _PART:
             yield
@@ -273,7 +282,7 @@ def read_lines(
         raise InvalidArgument(_nothing(name, counts), reason="missing", argument=name)
     yield
     rows = (yield from pack(made, options.window)) if options.packing else made
-    return (yield from _made_of(rows, options, counts))
+    return (yield from _made_of(rows, options, hashed.hexdigest(), counts))
 
 
 def _within(row: Row, options: DataOptions, counts: dict[str, int]) -> Row | None:
