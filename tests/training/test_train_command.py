@@ -133,6 +133,51 @@ def test_what_is_interrupted_goes_on(
     assert [row["step"] for row in rows(out) if row["kind"] == "step"] == [*range(1, step + 3)]
 
 
+def test_a_fit_that_fails_can_be_resumed(
+    model: pathlib.Path, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """From its last step, though none was to be saved before the end."""
+    out = tmp_path / "out"
+    options = ["--learning-rate", "1e38", "--save-every", "0"]
+    done = train(model, data, out, "--steps", "9", *options)
+    assert done.returncode == 1
+    assert "must be finite" in done.stderr
+    steps = [row["step"] for row in rows(out)]
+    assert steps
+    assert f"stopped after step {steps[-1]}; continue with --resume" in done.stdout
+    assert (tmp_path / "out.run/losses.svg").exists()
+    done = train(model, data, out, "--steps", str(steps[-1]), *options, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert weights(out)
+
+
+def test_the_result_does_not_depend_on_the_picture(
+    model: pathlib.Path, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Nor on a file of events that somebody has changed."""
+    out = tmp_path / "out"
+    assert train(model, data, out, "--steps", "2").returncode == 0
+    expected = rows(out)[:2]
+    with (tmp_path / "out.run/events.jsonl").open("a") as file:
+        for row in ({"step": 1}, {"step": 1, "kind": []}, {"step": True, "kind": "step"},
+                    {"step": 2, "kind": "step", "loss": "low"}, {"step": 2, "kind": "magic"},
+                    {"step": 2, "kind": "step", "loss": 10**400}, [], 7):  # fmt: skip
+            file.write(json.dumps(row) + "\n")
+        file.write('{"step": 2, "kind": "step", "loss": 1e999}\n')
+    assert train(model, data, out, "--steps", "3", "--resume").returncode == 0
+    assert rows(out)[:2] == expected
+    assert [row["step"] for row in rows(out) if row["kind"] == "step"] == [1, 2, 3]
+    picture = tmp_path / "out.run/losses.svg"
+    picture.unlink()
+    picture.mkdir()
+    before = weights(out)
+    done = train(model, data, out, "--steps", "5", "--resume")
+    assert done.returncode == 1
+    assert "losses.svg" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not all(mx.array_equal(weights(out)[name], value) for name, value in before.items())
+
+
 def test_all_weights_become_a_model(
     model: pathlib.Path, data: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from cowmlx.commands import origin, terminal
 from cowmlx.commands.terminal import CommandError, show_progress, write
+from cowmlx.errors import CowMlxError
 from cowmlx.steps import finished
 
 if TYPE_CHECKING:
@@ -141,19 +143,36 @@ class Run:
                 )
         table = Table(os.path.join(self._place, EVENTS), training.step)
         terminal.clear_progress()
-        shown = progress.make(self._arguments.steps or 0, training.step)
+        first = training.step
+        shown = progress.make(self._arguments.steps or 0, first)
         try:
             self._fit(table, shown.show)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception) as error:
             shown.close()
-            finished(training_files.save(self._trainee, self._place))
-            write(f"stopped after step {training.step}; continue with --resume\n")
+            self._stop(table, error, first)
             raise
         finally:
             shown.close()
             table.close()
+        self._export(table)
+
+    def _stop(self, table: Table, error: BaseException, first: int) -> None:
+        """Save a training that has ended early; where it has failed, its error counts alone."""
+        from cowmlx.services import training_files
+
+        step = self._trainee.training.step
+        with suppress(OSError):
             self._draw(table)
-        self._export()
+        is_stopped = isinstance(error, KeyboardInterrupt)
+        if not (is_stopped or step > first):
+            return
+        try:
+            finished(training_files.save(self._trainee, self._place))
+        except CowMlxError:
+            if is_stopped:
+                raise
+        else:
+            write(f"stopped after step {step}; continue with --resume\n")
 
     def _fit(self, table: Table, show: Callable[[dict[str, Any]], None]) -> None:
         from cowmlx.services import training_files
@@ -189,13 +208,14 @@ class Run:
         with open(os.path.join(self._place, PICTURE), "w", encoding="utf-8") as file:
             file.write(events.draw(table.rows, title))
 
-    def _export(self) -> None:
+    def _export(self, table: Table) -> None:
         from cowmlx.services import training_files
         from cowmlx.training.language import export
 
         show_progress(f"writing {self._arguments.out}")
         finished(training_files.save(self._trainee, self._place))
         finished(export.export(self._objective, self._out, fuse=self._arguments.fuse))
+        self._draw(table)
         training = self._trainee.training
         kind = "a model" if self._arguments.fuse or self._arguments.type == "full" else "an adapter"
         write(

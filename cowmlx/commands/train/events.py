@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 Points = list[tuple[float, float]]
 
-STEP, EVALUATION = "step", "evaluation"
+STEP, EVALUATION, CHECKPOINT = "step", "evaluation", "checkpoint"
 _KINDS = {
     constants.TRAINING_STEP: STEP,
     constants.TRAINING_EVALUATION: EVALUATION,
-    constants.TRAINING_CHECKPOINT: "checkpoint",
+    constants.TRAINING_CHECKPOINT: CHECKPOINT,
     constants.TRAINING_END: "end",
 }
 _FINISHES = {
@@ -80,10 +80,24 @@ def _read(path: str, step: int) -> list[dict[str, Any]]:
                 row = json_text.parse(line)
             except json_text.Malformed:
                 continue
-            number = row.get("step") if isinstance(row, dict) else None
-            if isinstance(number, int) and number <= step and row.get("kind") != "end":
+            if isinstance(row, dict) and _is_event(row) and row["step"] <= step:
                 rows.append(row)
     return rows
+
+
+def _is_event(row: dict[str, Any]) -> bool:
+    """Whether a row of a file, which others may have changed, is an event before an end."""
+    numbers = [value for name, value in row.items() if name not in ("kind", "finish")]
+    return (
+        row.get("kind") in (STEP, EVALUATION, CHECKPOINT)
+        and isinstance(row.get("step"), int)
+        and all(map(_is_number, numbers))
+    )
+
+
+def _is_number(value: object) -> bool:
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and abs(value) < _LARGEST  # type: ignore[arg-type]
 
 
 _WIDTH, _HEIGHT = 760, 420
@@ -91,6 +105,7 @@ _LEFT, _RIGHT, _TOP = 70, 20, 40
 _LOSSES, _RATE, _GAP = 230, 80, 30
 _TICKS = 5
 _MOST = 2000  # points of a line; more than pixels
+_SMALLEST, _LARGEST = 1e-300, 1e300  # of numbers with room for differences and quotients
 _STYLE = (
     "text{font:12px sans-serif;fill:#333}.axis{stroke:#999}.grid{stroke:#ddd}"
     "polyline{fill:none;stroke-width:1.5}.training{stroke:#36c}.validation{stroke:#c33}"
@@ -126,7 +141,10 @@ class _Scale:
     """Numbers from ``low`` to ``high`` as places from ``first`` to ``last``."""
 
     def __init__(self, low: float, high: float, first: float, last: float) -> None:
-        self.low, self.high = (low, high) if high > low else (low - 0.5, high + 0.5)
+        if high - low < _SMALLEST:
+            beside = abs(low) / 2 if abs(low) > _SMALLEST else 0.5
+            low, high = low - beside, high + beside
+        self.low, self.high = low, high
         self._first, self._last = first, last
 
     def place(self, value: float) -> float:
