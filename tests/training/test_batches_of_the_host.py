@@ -11,6 +11,7 @@ from support.programs import graph, node, value
 from support.trainings import data, network
 
 WIDE = 1024
+ONE_ARRAY = 4 * WIDE * WIDE  # bytes
 SECONDS = 60  # a bound for machines that do much else
 
 
@@ -23,29 +24,63 @@ def wide_network():
     )
 
 
+def batch():
+    return [np.ones((4, WIDE), np.float32)]
+
+
+def active(lib):
+    return lib.info()["memory"]["active"]
+
+
+def is_computed(lib, before):
+    """Whether a step is computed, whose results are kept beside the old values until it ends."""
+    end = monotonic() + SECONDS
+    while monotonic() < end:
+        if active(lib) - before > ONE_ARRAY // 2:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("micro_batch", [0, 2])
 def test_a_step_is_computed_while_the_host_makes_the_next_batch(trainings, lib, micro_batch):
-    """What it has computed is kept beside the old values until the host answers."""
     training = trainings.create(wide_network(), micro_batch=micro_batch)
-    one_array = 4 * WIDE * WIDE  # bytes
-    before = 0
+    before = []
     computed = []
 
-    def active():
-        return lib.info()["memory"]["active"]
-
     def bring(step):
-        nonlocal before
-        before = before or active()
         if step:
-            end = monotonic() + SECONDS
-            while (found := active() - before > one_array // 2) is False and monotonic() < end:
-                pass
-            computed.append(found)
-        return [np.ones((4, WIDE), np.float32)]
+            computed.append(is_computed(lib, before[0]))
+        else:
+            before.append(active(lib))
+        return batch()
 
     trainings.fit(training, next_batch=bring, steps=2)
     assert computed == [True]
+    trainings.free(training)
+
+
+def test_a_cancel_while_the_host_makes_a_batch_leaves_nothing(trainings, lib):
+    """Nor the batch, which it brings although the call has ended."""
+    training = trainings.create(wide_network(), micro_batch=2)
+    before = []
+    handles = lib.info()["handles"]["array"]
+
+    def bring(step):
+        if step:
+            assert is_computed(lib, before[0])
+            assert trainings.cancel(training) == 0
+        else:
+            before.append(active(lib))
+        return batch()
+
+    with pytest.raises(StatusError) as error:
+        trainings.fit(training, next_batch=bring, steps=3)
+    assert error.value.name == "ECANCELED"
+    assert trainings.info(training)["step"] == 0
+    assert lib.info()["handles"]["array"] == handles
+    assert active(lib) - before[0] < ONE_ARRAY // 2
+    trainings.fit(training, next_batch=lambda step: batch(), steps=3)
+    assert trainings.info(training)["step"] == 3
     trainings.free(training)
 
 
