@@ -7,6 +7,7 @@ the array is evaluated, or not at all.
 from __future__ import annotations
 
 import os
+import reprlib
 from itertools import pairwise
 
 from cowmlx import json_text
@@ -38,6 +39,8 @@ DTYPES = {
 }
 # The format's own limit; a longer header is garbage read as a length.
 _MAX_HEADER = 100_000_000
+_MAX_AXES = 32
+_MAX_SIZE = (1 << 63) - 1  # of an axis, or an offset
 
 
 def _bad(path: str, reason: str) -> BadFormat:
@@ -129,11 +132,11 @@ def _check_entry(entry: Any, available: int) -> tuple[str, tuple[int, int]]:
     shape: Any = entry.get("shape")
     offsets: Any = entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        return f"has the unknown dtype {dtype!r}", nowhere
-    if not _is_sizes(shape):
-        return f"has the shape {shape!r}", nowhere
-    if not _is_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        return f"has the offsets {offsets!r}", nowhere
+        return f"has the unknown dtype {reprlib.repr(dtype)}", nowhere
+    if not _is_sizes(shape, _MAX_AXES):
+        return f"has the shape {reprlib.repr(shape)}", nowhere
+    if not _is_sizes(offsets, 2) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        return f"has the offsets {reprlib.repr(offsets)}", nowhere
     begin, end = offsets
     if end > available:
         return f"ends at byte {end} of {available}", nowhere
@@ -145,10 +148,11 @@ def _check_entry(entry: Any, available: int) -> tuple[str, tuple[int, int]]:
     return "", (begin, end)
 
 
-def _is_sizes(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value
-    )
+def _is_sizes(value: object, most: int) -> bool:
+    """Whether a value is a list of at most ``most`` sizes."""
+    if not isinstance(value, list) or len(value) > most:
+        return False
+    return all(type(item) is int and 0 <= item <= _MAX_SIZE for item in value)
 
 
 def load(path: str) -> dict[str, mx.array]:

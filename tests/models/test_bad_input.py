@@ -161,6 +161,16 @@ CASES: dict[str, tuple[Callable[[pathlib.Path], Any], type[CowMlxError], str]] =
         BadFormat,
         Q,
     ),
+    "shape of thousands of digits": (
+        lambda p: header(p, lambda h: h[Q].update(shape=[10**4000, 10**4000])),
+        BadFormat,
+        Q,
+    ),
+    "shape without end": (
+        lambda p: header(p, lambda h: h[Q].update(shape=[2] * 10_000)),
+        BadFormat,
+        "[2, 2, 2, 2, 2, 2, ...]",
+    ),
     "offsets swapped": (
         lambda p: header(p, lambda h: h[Q]["data_offsets"].reverse()),
         BadFormat,

@@ -193,6 +193,7 @@ FORGERIES = {
     "a gap": lambda forged: forged.entries.pop("layers.1.0"),
     "a negative size": entry("layers.0.0", "shape", [1, -2, -20, 16]),
     "an enormous size": entry("layers.0.0", "shape", [1, 2**62, 2**62, 16]),
+    "a size of thousands of digits": entry("layers.0.0", "shape", [10**4000, 10**4000]),
     "no size": entry("layers.0.0", "shape", None),
     "other axes": entry("layers.0.0", "shape", [2, 1, 20, 16]),
     "an axis less": entry("layers.0.0", "shape", [1, 40, 16]),
