@@ -18,9 +18,10 @@ from contextlib import suppress
 import mlx.core as mx
 from xxhash import xxh3_64
 
-from cowmlx.errors import InputOutput, NotFound
+from cowmlx.errors import InputOutput, NotFound, Unsupported
 from cowmlx.folders import own_files, places
 from cowmlx.folders.safetensors import DTYPES
+from cowmlx.folders.stored_tensors import bytes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _SYNC = 64 << 20
 FORMAT, VERSION = "cow_mlx_context", "1"
 CHECKSUM = "xxh3_64"
 CHECKSUM_BYTES = 16
+MOST_IN_MEMORY = (1 << 31) - 1  # bytes of an array of one axis
 # Those of mlx's own types.
 TYPES: dict[str, mx.Dtype] = {
     name: getattr(mx, own) for name, (own, _) in DTYPES.items() if name != "F8_E4M3"
@@ -146,10 +148,22 @@ def _write(
 def to_memory(
     metadata: dict[str, str], arrays: dict[str, mx.array]
 ) -> Generator[None, None, mx.array]:
-    """Return what the file of a saved context would have, an array of bytes, in bounded steps."""
+    """Return what the file of a saved context would have, an array of bytes, in bounded steps.
+
+    Raises:
+        Unsupported: an array cannot have so many bytes.
+    """
     header = {"format": FORMAT, "version": VERSION, **metadata}
     size = sum(array.nbytes for array in arrays.values())
     size += len(_header(header, arrays)) + CHECKSUM_BYTES
+    if size > MOST_IN_MEMORY:
+        raise Unsupported(
+            f"the saved context has {size} bytes, and an array at most {MOST_IN_MEMORY}: write it "
+            "to a file with context_save",
+            reason="limit_exceeded",
+            needed=size,
+            limit=MOST_IN_MEMORY,
+        )
     buffer = mx.zeros((size,), mx.uint8)
     mx.eval(buffer)
     memory, step = memoryview(buffer), 0  # type: ignore[arg-type]
@@ -214,15 +228,7 @@ def _pieces(array: mx.array) -> Iterator[memoryview]:
         for row in range(array.shape[0]):
             yield from _pieces(array[row])
         return
-    yield _bytes_of(array)
-
-
-def _bytes_of(array: mx.array) -> memoryview:
-    if not memoryview(array).c_contiguous:  # type: ignore[arg-type]
-        array = mx.contiguous(array)
-    flat = array.reshape(-1).view(mx.uint8)
-    mx.eval(flat)
-    return memoryview(flat)  # type: ignore[arg-type]
+    yield bytes_of(array)
 
 
 def put(descriptor: int, data: bytes | memoryview) -> None:

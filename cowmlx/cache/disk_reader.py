@@ -16,6 +16,7 @@ from cowmlx.errors import BadFormat, InputOutput, NotFound
 from cowmlx.folders import own_files
 from cowmlx.folders.opening import without_waiting
 from cowmlx.folders.safetensors import parse_header
+from cowmlx.folders.stored_tensors import bytes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from cowmlx.generated.reasons import Reason
 
 _MAX_HEADER = 16 << 20  # a model of a thousand layers has one of 1 MiB
+_MAX_SIDE = (1 << 31) - 1  # mlx's
+_SAME_SIZE = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 
 
 class Reader:
@@ -110,13 +113,15 @@ class Reader:
         checksum = self._checksum
         position = self._begin
         step = 0
-        buffers = {name: mx.zeros((_nbytes(info),), mx.uint8) for name, info in self.arrays.items()}
+        buffers = {
+            name: mx.zeros(info.shape, _SAME_SIZE[info.dtype.size])
+            for name, info in self.arrays.items()
+        }
         following = iter([*buffers.values(), mx.array(0)])
         mx.async_eval(next(following))
         for buffer in buffers.values():
             mx.async_eval(next(following))  # is allocated while this one is filled
-            mx.eval(buffer)
-            memory = memoryview(buffer)  # type: ignore[arg-type]
+            memory = bytes_of(buffer)
             for begin in range(0, len(memory), PIECE):
                 piece = memory[begin : begin + PIECE]
                 self._fill(piece, position)
@@ -129,7 +134,7 @@ class Reader:
         yield
         if checksum.intdigest() != self._of_all:
             raise self.bad("its checksum is wrong")
-        arrays = {name: _typed(buffers[name], info) for name, info in self.arrays.items()}
+        arrays = {name: buffers[name].view(info.dtype) for name, info in self.arrays.items()}
         mx.eval(arrays)
         return arrays
 
@@ -190,6 +195,8 @@ class Reader:
                 raise self.bad(f"no tensor has the bytes from {end} to {begin}")
             if entry["dtype"] not in TYPES:
                 raise self.bad(f"tensor {name!r} has the type {entry['dtype']}")
+            if max(entry["shape"], default=0) > _MAX_SIDE:
+                raise self.bad(f"tensor {name!r} has the shape {entry['shape']}")
             end = stop
             arrays[name] = ArrayInfo(TYPES[entry["dtype"]], tuple(entry["shape"]))
         last = arrays.pop(CHECKSUM, None)
@@ -256,12 +263,3 @@ class MemoryReader(Reader):
 
 def _nbytes(info: ArrayInfo) -> int:
     return prod(info.shape) * info.dtype.size
-
-
-def _typed(buffer: mx.array, info: ArrayInfo) -> mx.array:
-    """Return the array whose bytes a buffer holds, lazily."""
-    return (
-        buffer.view(info.dtype).reshape(info.shape)
-        if buffer.size
-        else mx.zeros(info.shape, info.dtype)
-    )

@@ -97,12 +97,21 @@ def _stored_name(dtype: mx.Dtype) -> str:
     )
 
 
-def _put(file: Any, array: mx.array) -> None:
-    """Write an array's bytes in row-major order."""
+def bytes_of(array: mx.array) -> memoryview:
+    """Return an array's bytes in row-major order; those of a contiguous array are no copy."""
     import mlx.core as mx
 
-    data = mx.contiguous(array).reshape(-1).view(mx.uint8)
-    mx.eval(data)
-    view = memoryview(data)  # type: ignore[arg-type]
+    if not array.size:
+        return memoryview(b"")
+    mx.eval(array)
+    if not memoryview(array).c_contiguous:  # type: ignore[arg-type]
+        array = mx.contiguous(array)
+        mx.eval(array)
+    # mlx would view them along one axis, which has no room for 2 GiB.
+    return memoryview(array).cast("B")  # type: ignore[arg-type]
+
+
+def _put(file: Any, array: mx.array) -> None:
+    view = bytes_of(array)
     for begin in range(0, len(view), _PIECE):
         file.write(view[begin : begin + _PIECE])

@@ -176,6 +176,8 @@ COW_MLX_API cow_mlx_status cow_mlx_context_load(cow_mlx_context context, const c
  *
  * @param out  receives the handle of an array of bytes (uint8), which cow_mlx_array_view() and
  *             cow_mlx_array_read() give to the host
+ * @retval COW_MLX_EUNSUPPORTED  it has 2 GiB or more: write it to a file; or as
+ *                               cow_mlx_context_save()
  * @retval COW_MLX_ENOMEM     also: runtime_params.memory_limit leaves too little
  * @retval COW_MLX_ESTATE     as cow_mlx_context_fork()
  * @retval COW_MLX_ECANCELED  cancelled; there is no array
@@ -187,7 +189,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save_array(cow_mlx_context context, c
  * cow_mlx_context_load().
  *
  * @param array  of one axis of bytes (uint8), such as cow_mlx_array_create() makes of the host's
- *               memory; nothing keeps or changes it
+ *               memory; nothing keeps or changes it. It has less than 2 GiB, as every axis
  * @retval COW_MLX_EINVAL     the array has another dtype or shape
  * @retval COW_MLX_EFORMAT    as cow_mlx_context_load()
  * @retval COW_MLX_ECONTEXT   as cow_mlx_context_load()

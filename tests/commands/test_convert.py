@@ -13,6 +13,7 @@ from support.compiler import run
 from support.paths import CALF, ROOT
 
 from cowmlx.errors import BadFormat, BadState, InputOutput, NotFound, Unsupported
+from cowmlx.folders import stored_tensors
 from cowmlx.models.converting import output, sources
 from cowmlx.models.quantizing import Quantizing
 from cowmlx.steps import finished
@@ -191,3 +192,14 @@ def test_no_file_is_written_outside_of_the_new_folder(original, tmp_path, name):
     with pytest.raises(BadFormat, match="is no name of a file in the new folder"):
         finished(output.write(odd, str(tmp_path / "made"), {}))
     assert not (tmp_path / "away").exists()
+
+
+@pytest.mark.long
+def test_a_tensor_of_2_gib_is_written(tmp_path):
+    """As the embedding of a large vocabulary is, in float32."""
+    import mlx.core as mx
+
+    path = str(tmp_path / "model.safetensors")
+    table = mx.zeros((1 << 19, 1 << 10), mx.float32)
+    stored_tensors.write(path, {"table": (table.dtype, table.shape)}, [("table", table)])
+    assert mx.array_equal(mx.load(path)["table"], table)

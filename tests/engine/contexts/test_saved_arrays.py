@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from ctypes import byref, c_int64
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from driver import HYBRID, KINDS, KV, greedy, prompt
 from support.arrays import Arrays
 from support.library import StatusError
 from support.outputs import poisoned
-from support.signatures import EFORMAT, EHANDLE, EINVAL
+from support.signatures import EFORMAT, EHANDLE, EINVAL, EUNSUPPORTED
+
+from cowmlx.cache import disk
+from cowmlx.cache.disk_reader import Reader
+from cowmlx.errors import Unsupported
+from cowmlx.steps import finished
 
 START = prompt(300)
 
@@ -89,3 +95,31 @@ def test_another_array_is_refused(lib, tiny, open_context, arrays):
     with pytest.raises(StatusError) as failed:
         loaded(lib, context, 12345678)
     assert failed.value.status == EHANDLE
+
+
+def test_a_context_too_large_for_an_array_is_refused(
+    lib, tiny, open_context, tmp_path, monkeypatch
+):
+    context = open_context(tiny(KV))
+    lib.begin(context, START, max_tokens=0)
+    monkeypatch.setattr(disk, "MOST_IN_MEMORY", 1000, raising=False)
+    with pytest.raises(StatusError, match=r"an array at most 1000: .* context_save") as failed:
+        saved(lib, context)
+    assert failed.value.status == EUNSUPPORTED
+    lib.save(context, tmp_path / "file")
+    assert lib.tokens(context) == START
+
+
+def test_an_array_has_no_room_for_2_gib():
+    with pytest.raises(Unsupported):  # before its bytes are computed
+        finished(disk.to_memory({}, {"keys": mx.zeros((1 << 16, 1 << 15), mx.uint8)}))
+
+
+@pytest.mark.long
+def test_a_file_may_hold_an_array_of_2_gib(tmp_path):
+    path = str(tmp_path / "context")
+    keys = mx.zeros((1 << 20, 1 << 10), mx.uint16)
+    finished(disk.write(path, {}, {"keys": keys}))
+    reader = Reader(path)
+    assert mx.array_equal(finished(reader.read())["keys"], keys)
+    reader.close()

@@ -22,7 +22,7 @@ from support.signatures import ECANCELED, ECONTEXT, EFORMAT, EHANDLE, EIO, OK
 from xxhash import xxh3_64_intdigest
 
 from cowmlx.cache import disk, disk_reader
-from cowmlx.errors import BadState, Canceled
+from cowmlx.errors import BadFormat, BadState, Canceled
 from cowmlx.folders import own_files
 from cowmlx.generated.defaults import CONTEXT
 from cowmlx.generated.defaults import GENERATION as DEFAULTS
@@ -236,6 +236,15 @@ def test_forged(lib, tiny, file, untouched, name):
 def test_headers_that_are_none(lib, untouched, file, header):
     file.write_bytes(sealed(header, b""))
     assert status_of(lib.restore, untouched, file) == EFORMAT
+
+
+def test_an_empty_array_has_sides_of_mlx(file):
+    entries = {"a": {"dtype": "F32", "shape": [0, 2**31], "data_offsets": [0, 0]}}
+    entries[disk.CHECKSUM] = {"dtype": "U64", "shape": [2], "data_offsets": [0, 16]}
+    said = {"format": disk.FORMAT, "version": disk.VERSION}
+    file.write_bytes(sealed(json.dumps({"__metadata__": said, **entries}).encode(), b""))
+    with pytest.raises(BadFormat, match="'a' has the shape"):
+        disk_reader.Reader(str(file))
 
 
 def test_a_file_of_mlx(lib, untouched, folder):
