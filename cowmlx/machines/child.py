@@ -16,7 +16,7 @@ from cowmlx.errors import NotFound
 from cowmlx.machines.wire import Connection
 
 REAP_SECONDS = 0.05  # to wait for its end; later ends are handled with the next process
-_MAX_PATHS = 1 << 14  # characters, of which JSON may make several bytes each
+_MAX_PATHS = 1 << 15  # bytes of JSON; a rank reads a line of 64 KiB
 _INHERITED = 3  # its end of the connection, as the rank sees it
 _ending: list[int] = []  # killed processes that were not waited for
 
@@ -120,8 +120,10 @@ def _place() -> str:
 def _paths() -> list[str]:
     """Return this process's folders of modules: a host in Python may have others."""
     paths, room = [], _MAX_PATHS
-    for path in dict.fromkeys(sys.path):
-        if os.path.isabs(path) and os.path.exists(path) and (room := room - len(path)) > 0:
+    for path in dict.fromkeys(path for path in sys.path if isinstance(path, str)):
+        size = len(json.dumps([path]))
+        if size <= room and os.path.isabs(path) and os.path.exists(path):
+            room -= size
             paths.append(path)
     return paths
 

@@ -14,6 +14,8 @@ from cowmlx.machines.handshake import Place
 from cowmlx.machines.wire import Connection, Garbage, Gone
 
 AGAIN_SECONDS = 0.2  # between tries: a worker may start later than its host
+# Of a try without any answer: the system's own repetitions come later and later.
+TRY_SECONDS = 5.0
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EINTR)
 _LATE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
@@ -32,7 +34,7 @@ class Dialling:
         self._wanted = wanted
         self._host, self._worker = handshake.nonce(), ""
         self._sock: socket.socket | None = None
-        self._again = 0.0
+        self._again = self._dialled = 0.0
         self._why = "nothing has answered yet"
 
     def found_at(self, host: str, port: int) -> None:
@@ -55,7 +57,7 @@ class Dialling:
             return
         try:
             if self._sock is None and now >= self._again:
-                self._dial()
+                self._dial(now)
             if self._sock is not None and self.connection is None:
                 self._see_whether_connected(now)
             if self.connection is not None:
@@ -65,18 +67,21 @@ class Dialling:
                 Lost, f"it is no worker: it sent {error}", reason="unreachable"
             ) from None
 
-    def _dial(self) -> None:
+    def _dial(self, now: float) -> None:
+        self._dialled = now
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._sock.setblocking(False)
         number = self._sock.connect_ex(self._where)  # type: ignore[arg-type]
         if number not in _UNDER_WAY:
-            self._refused(number, self._again)
+            self._refused(number, now)
 
     def _see_whether_connected(self, now: float) -> None:
         assert self._sock is not None
         poll = select.poll()
         poll.register(self._sock, select.POLLOUT)
         if not poll.poll(0):
+            if now - self._dialled >= TRY_SECONDS:
+                self._hang_up(self._why, now)
             return
         number = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:

@@ -67,6 +67,7 @@ class Group:
         self.failure: BaseException | None = None  # reported by a rank
         self._silence = silence
         self._on_end = on_end
+        self._has_ended = False
         self._child: Child | None = None
         self._number = 0
         self._open: dict[int, Entry] = {}  # entries that some rank has not carried out
@@ -281,7 +282,9 @@ class Group:
         """End all ranks; nothing if they have ended, or in a child that the host has forked."""
         if os.getpid() != self._owner:
             return
-        self._on_end()
+        if not self._has_ended:
+            self._has_ended = True
+            self._on_end()
         if self._why is None:
             self._why = "the model was freed", {}
         for peer in self.peers:

@@ -122,7 +122,7 @@ class Connection:
             Gone: the other end is, and no message of it is left.
             Garbage: it sent no message.
         """
-        self._read(most + MAX_HEAD)
+        self._read(_SIZES.size + MAX_HEAD + most)
         messages: list[Message] = []
         while len(messages) < count and (message := self._take(most)) is not None:
             messages.append(message)

@@ -102,9 +102,10 @@ class Voice:
         def answer() -> None:
             gone = None
             while gone is None:
-                watch.wait()
-                with self._watching:
+                with self._watching:  # first: some may have come with the proof
                     gone = watch.hear()
+                if gone is None:
+                    watch.wait()
             self._miss(gone)
 
         threading.Thread(target=answer, daemon=True).start()

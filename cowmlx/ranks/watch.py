@@ -155,9 +155,12 @@ class Watch:
         raise self._unreachable(f"it is not reached by rank {self._left}", place, why)
 
     def _is_left(self, connection: Connection) -> bool:
-        """Whether a connection is the left neighbour's; a stranger's is closed."""
+        """Whether a connection is the left neighbour's; a stranger's is closed.
+
+        Messages behind its proof stay for :meth:`hear`.
+        """
         try:
-            messages = connection.receive()
+            messages = connection.receive(count=1)
         except (Gone, Garbage):
             connection.close()
             return False
