@@ -23,7 +23,7 @@ from cowmlx.folders import own_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 _NAME = re.compile(r"([0-9a-f]{32})-([0-9]{1,9})-[0-9a-f]{16}\.prompt")  # key, tokens, their hash
 _MOST_NAMES = 100_000  # of the folder that are looked at
@@ -83,8 +83,10 @@ class PromptFiles:
         hashed = xxh3_64_hexdigest(_bytes_of(tokens))
         return os.path.join(self.folder, f"{key}-{len(tokens)}-{hashed}.prompt")
 
-    def longest(self, key: str, prompt: list[int], *, cuts: bool) -> PromptFile | None:
-        """Return the file that has the most in common with a prompt.
+    def longest(
+        self, key: str, prompt: list[int], *, cuts: bool
+    ) -> Generator[None, None, PromptFile | None]:
+        """Return the file that has the most in common with a prompt; a step reads one file.
 
         Args:
             key: of weights and cache.
@@ -102,7 +104,7 @@ class PromptFiles:
                 continue
             if best is not None and size <= best.common:
                 continue
-            common = _common(self._tokens_of(name, size), wanted)
+            common = _common((yield from self._tokens_of(name, size)), wanted)
             if common > (best.common if best else 0) and (cuts or common == size):
                 best = PromptFile(os.path.join(self.folder, name), common, size)
         return best
@@ -118,25 +120,44 @@ class PromptFiles:
         with suppress(OSError):
             os.unlink(path)
 
-    def remove_contained(self, key: str, tokens: list[int]) -> None:
-        """Remove shorter files whose tokens begin these."""
+    def discard(self, path: str) -> None:
+        """Remove a damaged file; one that cannot be removed counts as empty."""
+        self.remove(path)
+        if os.path.lexists(path):
+            self._tokens[os.path.basename(path)] = b""
+
+    def note_written(self, path: str) -> None:
+        """Note that a file was written anew."""
+        self._tokens.pop(os.path.basename(path), None)
+
+    def remove_contained(self, key: str, tokens: list[int]) -> Generator[None, None, None]:
+        """Remove shorter files whose tokens begin these; a step reads one file."""
         whole = _bytes_of(tokens)
         for name in list(self._names()):
             size = _size_of(name, key)
             if size is not None and size < len(tokens):
-                own = self._tokens_of(name, size)
+                own = yield from self._tokens_of(name, size)
                 if own and whole.startswith(own):
                     self.remove(os.path.join(self.folder, name))
 
     def drop_excess(self) -> None:
         """Remove the files that were not used for longest, until the rest fits."""
-        files = sorted(self._states())
-        excess = sum(size for _, size, _ in files) - self.capacity
-        for _, size, path in files:
-            if excess <= 0:
+        self._drop(self.usage()[1] - self.capacity)
+
+    def make_room(self, count: int) -> bool:
+        """Remove the files that were not used for longest; false if all have fewer bytes."""
+        has_as_many = self.usage()[1] >= count
+        if has_as_many:
+            self._drop(count)
+        return has_as_many
+
+    def _drop(self, count: int) -> None:
+        """Remove the files that were not used for longest, so many bytes or a little more."""
+        for _, size, path in sorted(self._states()):
+            if count <= 0:
                 return
             self.remove(path)
-            excess -= size
+            count -= size
 
     def has_any(self) -> bool:
         """Whether there is a file."""
@@ -163,7 +184,7 @@ class PromptFiles:
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                     yield entry.name
 
-    def _tokens_of(self, name: str, size: int) -> bytes:
+    def _tokens_of(self, name: str, size: int) -> Generator[None, None, bytes]:
         """Return the tokens that a file says it holds; none of one that cannot be read.
 
         Args:
@@ -172,6 +193,7 @@ class PromptFiles:
         """
         if name not in self._tokens:
             path = os.path.join(self.folder, name)
+            yield
             try:
                 reader = Reader(path, private=True)
                 try:
@@ -182,7 +204,7 @@ class PromptFiles:
                 finally:
                     reader.close()
             except BadFormat:
-                self.remove(path)
+                self.discard(path)
                 return b""
             except CowMlxError:  # it is gone, another user's, or there is no descriptor left
                 return b""

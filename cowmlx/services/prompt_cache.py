@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections import deque
 from contextlib import suppress
@@ -16,7 +17,14 @@ from cowmlx.cache import disk
 from cowmlx.cache.disk_reader import Reader
 from cowmlx.cache.prompt_files import PromptFiles
 from cowmlx.cache.trimming import can_trim_all
-from cowmlx.errors import BadFormat, CowMlxError, InvalidArgument, NotFound, OutOfRange
+from cowmlx.errors import (
+    BadFormat,
+    CowMlxError,
+    InputOutput,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+)
 from cowmlx.services import saving
 from cowmlx.services.transfers import Preparing
 
@@ -133,18 +141,25 @@ class PromptCache:
         key = yield from saving.key_of(model, params.kv)
         name = _name_of(key)
         cuts = can_trim_all(held.layers)
-        known = self.files.longest(name, held.tokens, cuts=cuts)
+        known = yield from self.files.longest(name, held.tokens, cuts=cuts)
         if known is not None and known.common + WRITTEN > len(held.tokens):
             self.files.touch(known.path)
             return
         metadata, arrays = saving.parts_of(held, key, sequence.template(), model.architecture)
-        if sum(array.nbytes for array in arrays.values()) > self.files.capacity:
+        size = sum(array.nbytes for array in arrays.values())
+        if size > self.files.capacity:
             return
         path = self.files.path_for(name, held.tokens)
-        yield from disk.write(path, metadata, arrays, private=True)
+        try:
+            yield from disk.write(path, metadata, arrays, private=True)
+        except InputOutput as error:
+            if not (_is_full(error) and self.files.make_room(size)):
+                raise
+            yield from disk.write(path, metadata, arrays, private=True)
+        self.files.note_written(path)
         self.written += 1
         if cuts:
-            self.files.remove_contained(name, held.tokens)
+            yield from self.files.remove_contained(name, held.tokens)
         self.files.drop_excess()
 
     # ---------------------------------------------------------------- Reading
@@ -158,16 +173,18 @@ class PromptCache:
         name, begin = _name_of(key), prompt[:-1]
         cuts = can_trim_all(context.sequence.make_layers())
         least = context.known_tokens(prompt) + READ
-        while (file := self.files.longest(name, begin, cuts=cuts)) and file.common >= least:
+        while file := (yield from self.files.longest(name, begin, cuts=cuts)):
+            if file.common < least:
+                break
             try:
                 snapshot = yield from self._snapshot(context, key, file)
             except (BadFormat, NotFound):  # damaged, or removed by another process
-                self.files.remove(file.path)
+                self.files.discard(file.path)
                 continue
             except CowMlxError:  # no memory or descriptor, or another user's file
                 return None
             if snapshot.tokens[: file.common] != begin[: file.common]:
-                self.files.remove(file.path)
+                self.files.discard(file.path)
                 continue
             self.files.touch(file.path)
             self.found += 1
@@ -283,6 +300,12 @@ class Writing:
                 steps.close()
         self._pending.popleft()
         return True
+
+
+def _is_full(error: InputOutput) -> bool:
+    """Whether there was no place on the disk."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _name_of(key: dict[str, str]) -> str:

@@ -18,7 +18,9 @@ from support.signatures import EINVAL, EIO
 from cowmlx.cache import disk
 from cowmlx.cache.prompt_files import PromptFiles
 from cowmlx.cache.sequence import Sequence
+from cowmlx.folders import own_files
 from cowmlx.generated.defaults import CONTEXT, GENERATION
+from cowmlx.steps import finished
 
 LONG = prompt(400)
 MUCH = 1 << 30
@@ -54,6 +56,10 @@ def restart(hosts, tmp_path):
 
 def files(tmp_path):
     return sorted((tmp_path / "prompts").glob("*.prompt"))
+
+
+def longest(known, key, tokens):
+    return finished(known.longest(key, tokens, cuts=True))
 
 
 def fresh(lib, tiny, kind, tokens, **params):
@@ -226,8 +232,74 @@ def test_a_file_with_other_tokens_than_its_name_says_is_removed(tmp_path, count,
     path = tmp_path / f"{key}-5-{key[:16]}.prompt"
     for _ in disk.write(str(path), {}, {"tokens": mx.zeros((count,), dtype)}):
         pass
-    assert PromptFiles(str(tmp_path), MUCH).longest(key, [0] * 10, cuts=True) is None
+    assert longest(PromptFiles(str(tmp_path), MUCH), key, [0] * 10) is None
     assert not path.exists()
+
+
+def generated(engine, model, tokens):
+    """Process a prompt; what the context says."""
+    context, call = engine.context_create(model, CONTEXT), in_process.Call()
+    engine.context_begin(call, context, tokens, {**GENERATION, "max_tokens": 0})
+    in_process.finish(engine)
+    assert call.error is None, call.error
+    info = engine.context_info(context)
+    engine.context_free(context)
+    return info
+
+
+def test_a_damaged_file_that_cannot_be_removed_is_left_out(folder, tmp_path, monkeypatch):
+    """As on a file system that was mounted again to be read alone."""
+    with in_process.started(prompt_cache_dir=str(tmp_path / "prompts")) as engine:
+        generated(engine, in_process.loaded(engine, folder(KV)), LONG)
+    (path,) = files(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[-100] ^= 1
+    path.write_bytes(data)
+    tried = []
+
+    def unlink(*_):
+        tried.append(path)
+        assert len(tried) < 10
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with in_process.started(prompt_cache_dir=str(tmp_path / "prompts")) as engine:
+        model = in_process.loaded(engine, folder(KV))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "unlink", unlink)
+            assert generated(engine, model, LONG)["reused"] == 0
+    assert tried
+    with in_process.started(prompt_cache_dir=str(tmp_path / "prompts")) as engine:
+        model = in_process.loaded(engine, folder(KV))
+        assert generated(engine, model, LONG)["reused"] == len(LONG) - 1, "it was written again"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_full_disk_takes_the_place_of_the_least_used(folder, tmp_path, monkeypatch, count):
+    """As long as they have as many bytes."""
+    create, full = own_files.create_partial, []
+
+    def create_partial(*given):
+        if not full:
+            full.append(given)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(*given)
+
+    prompts = [prompt(300, seed=seed) for seed in range(count)]
+    with in_process.started(prompt_cache_dir=str(tmp_path / "prompts")) as engine:
+        model = in_process.loaded(engine, folder(KV))
+        for tokens in prompts:
+            generated(engine, model, tokens)
+            in_process.finish(engine)
+        old = files(tmp_path)
+        assert len(old) == count
+        for place, path in enumerate(old):
+            os.utime(path, (place, place))
+        monkeypatch.setattr(own_files, "create_partial", create_partial)
+        generated(engine, model, prompt(500, seed=9))
+    assert full
+    kept = set(old) & set(files(tmp_path))
+    assert len(kept) == (1 if count == 1 else 0)
+    assert len(files(tmp_path)) == 1
 
 
 def test_a_longer_prompt_takes_the_place_of_its_beginning(folder, restart, tmp_path):
@@ -273,9 +345,9 @@ def test_a_file_that_cannot_be_read_now_stays(folder, restart, tmp_path, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", fail)
-        assert known.longest(key, LONG, cuts=True) is None
+        assert longest(known, key, LONG) is None
     assert files(tmp_path) == [path]
-    assert known.longest(key, LONG, cuts=True).path == str(path)
+    assert longest(known, key, LONG).path == str(path)
 
 
 def test_a_chat_is_found_before_its_generation_prompt(lib, folder, restart, tmp_path):
