@@ -118,7 +118,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     option("--secret-file", required=True, metavar="FILE", help=text)
     text = "a model's folder or name: say how it would be split; default: none"
     option("--model", type=Path, metavar="FOLDER", help=text)
-    text = f"limit for the answer of a worker; default: {SECONDS:g}"
+    text = f"limit for the answers of a worker; default: {SECONDS:g}"
     option("--timeout", type=terminal.seconds, default=SECONDS, metavar="SECONDS", help=text)
     option("--json", action="store_true", help="report as JSON; default: text")
     parser.set_defaults(run=running(check, "machines"))

@@ -49,7 +49,8 @@ def measure(
 ) -> Way:
     """Measure the link to a worker, and from there to others. Blocks.
 
-    The connection and each answer may take ``seconds``.
+    The connection and all answers may take ``seconds``, and each worker's about another one
+    ``seconds`` and :data:`REACH_SECONDS`.
 
     Raises:
         CowMlxError: the worker is not reached; the message names it.
@@ -64,9 +65,11 @@ def measure(
                 raise dialling.late(seconds)
             time.sleep(0.001)
         assert dialling.connection is not None
-        ask = _Asking(address, dialling.connection, seconds)
-        round_trips = [ask({"echo": 0}) for _ in range(_ROUNDS)]
-        pieces = [ask({"echo": 0}, bytes(ECHO_BYTES)) for _ in range(_PIECES)]
+        ask = _Asking(address, dialling.connection, seconds, until)
+        began = time.monotonic()
+        left = until - began
+        round_trips = ask.several(_ROUNDS, b"", began + left / 4)
+        pieces = ask.several(_PIECES, bytes(ECHO_BYTES), began + left / 2)
         from statistics import median  # late: bundles have no command that measures
 
         speed = 2 * ECHO_BYTES / median(pieces) / 1e6
@@ -99,15 +102,23 @@ def _is_number(said: object) -> bool:
 class _Asking:
     """Questions to a worker; :meth:`__call__` returns the seconds until the answer."""
 
-    def __init__(self, address: str, connection: Connection, seconds: float) -> None:
+    def __init__(self, address: str, connection: Connection, seconds: float, until: float) -> None:
         self._address = address
         self._connection = connection
         self._seconds = seconds
+        self._until = until
 
     def __call__(self, head: dict[str, Any], body: bytes = b"") -> float:
         began = time.perf_counter()
         self.answer(head, body)
         return time.perf_counter() - began
+
+    def several(self, count: int, body: bytes, begun: float) -> list[float]:
+        """Return the seconds of up to ``count`` echoes: the first, and others before ``begun``."""
+        taken = [self({"echo": 0}, body)]
+        while len(taken) < count and time.monotonic() < begun:
+            taken.append(self({"echo": 0}, body))
+        return taken
 
     def answer(self, head: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
         """Return the answer to a message.
@@ -116,7 +127,9 @@ class _Asking:
             Lost: there is none.
         """
         connection = self._connection
-        until = time.monotonic() + self._seconds + ("reach" in head) * REACH_SECONDS
+        until = self._until
+        if "reach" in head:
+            until = time.monotonic() + self._seconds + REACH_SECONDS
         try:
             connection.send(head, body)
             while time.monotonic() < until:

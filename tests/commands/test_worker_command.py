@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import plistlib
@@ -11,7 +12,9 @@ import socket
 import subprocess
 import sys
 from itertools import pairwise
+from math import inf
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from support import tiny_models
@@ -19,7 +22,7 @@ from support.paths import ROOT
 from support.workers import SECRET, Worker
 
 from cowmlx.__main__ import make_parser
-from cowmlx.commands.worker import server
+from cowmlx.commands.worker import guest, server
 from cowmlx.errors import Lost
 from cowmlx.machines import measuring, wire
 
@@ -135,6 +138,72 @@ def test_a_stranger_that_has_gone_before_it_is_accepted(place, monkeypatch, give
     assert served._guests == []
 
 
+def test_a_process_without_descriptors_pauses(place, monkeypatch):
+    """The connection stays, so that a wait ends at once."""
+
+    def accept():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    pauses = []
+    monkeypatch.setattr(server.time, "sleep", pauses.append)
+    listener = SimpleNamespace(accept=accept)
+    server.Server(listener, SECRET.encode(), place / "models", 1, [].append)._accept()
+    assert pauses == [server.LOOK_SECONDS]
+
+
+class Rank:
+    """A process that the system does not let end."""
+
+    returncode = None
+    stdin = None
+
+    def __init__(self, *given, **options):
+        self.killed, self.ended = False, False
+
+    def kill(self):
+        self.killed = True
+
+    def poll(self):
+        return -9 if self.ended else None
+
+    def wait(self, timeout=None):
+        assert timeout is not None, "it may take forever"
+        raise subprocess.TimeoutExpired("rank", timeout)
+
+
+def test_a_rank_that_does_not_end_keeps_no_worker_waiting():
+    rank = Rank()
+    with socket.create_server(("127.0.0.1", 0)) as real:
+        its = socket.create_connection(real.getsockname())
+        ours = real.accept()[0]
+    with its:
+        one = guest.Guest(ours, "address", SECRET.encode(), dict, dict, [].append)
+        one._rank = rank
+        one.close()
+    assert rank.killed
+    guest.reap()
+    assert guest._killed == [rank]
+    rank.ended = True
+    guest.reap()
+    assert guest._killed == []
+
+
+def test_a_rank_that_takes_no_config_is_killed(monkeypatch):
+    class Broken(io.BytesIO):
+        def write(self, data):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    rank = Rank()
+    rank.stdin = Broken()
+    monkeypatch.setattr(guest.subprocess, "Popen", lambda *_, **__: rank)
+    ours, its = socket.socketpair()
+    with ours, its, pytest.raises(BrokenPipeError):
+        guest._spawn(ours, {})
+    assert rank.killed
+    rank.ended = True
+    guest.reap()
+
+
 def test_strangers_who_say_nothing_keep_nobody_out(place):
     one = Worker(place / "models", place / "secret")
     host, _, port = one.address.rpartition(":")
@@ -179,9 +248,35 @@ def test_a_worker_that_sends_no_message_is_a_problem():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"\xff" * 64)
-        ask = measuring._Asking("10.0.0.2:7", wire.Connection(ours), 60)
+        ask = measuring._Asking("10.0.0.2:7", wire.Connection(ours), 60, inf)
         with pytest.raises(Lost, match=r"worker 10\.0\.0\.2:7: it sent a message of"):
             ask.answer({"echo": 0})
+
+
+def test_a_slow_worker_is_measured_in_the_time_there_is(monkeypatch):
+    """A worker that measures the link to another one serves nobody meanwhile."""
+    now = [100.0]
+    ours, its = socket.socketpair()
+
+    class Slow:
+        accepted: ClassVar[dict[str, object]] = {}
+        waits_to_send = False
+        found_at = send = flush = close = fileno = lambda *_: its.fileno()
+
+        def __init__(self, *_):
+            self.connection = self
+
+        def receive(self, most):
+            now[0] += 2.0
+            return [({"echo": 0}, b"")]
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
+    monkeypatch.setattr(measuring, "time", clock)
+    monkeypatch.setattr(measuring, "Dialling", Slow)
+    with ours, its:
+        way = measuring.measure("10.0.0.2:7", "10.0.0.2", b"", measuring.REACH_SECONDS)
+    assert way.milliseconds == 2000
+    assert now[0] <= 100 + 2 * measuring.REACH_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from cowmlx.machines.wire import Connection, Garbage, Gone
 
 HANDSHAKE_SECONDS = 10.0
 MAX_RANKS = 64
+KILLED_SECONDS = 0.5  # to wait for the end of a killed rank; later ends are seen by the server
 _CLOSED: int = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -168,8 +169,24 @@ class Guest:
         self.ended = True
         self._connection.close()
         if self._rank is not None:
-            self._rank.kill()
-            self._rank.wait()
+            _kill(self._rank)
+
+
+_killed: list[subprocess.Popen[bytes]] = []  # that had not ended yet
+
+
+def reap() -> None:
+    """Remove ended ranks from the system's table."""
+    _killed[:] = [rank for rank in _killed if rank.poll() is None]
+
+
+def _kill(rank: subprocess.Popen[bytes]) -> None:
+    """Kill a rank, whose memory is free then, unless the system holds it for longer."""
+    rank.kill()
+    try:
+        rank.wait(KILLED_SECONDS)
+    except subprocess.TimeoutExpired:
+        _killed.append(rank)
 
 
 def _ending(code: int) -> str:
@@ -190,6 +207,10 @@ def _spawn(sock: socket.socket, config: dict[str, Any]) -> subprocess.Popen[byte
         pass_fds=(sock.fileno(),),
     )
     assert rank.stdin is not None
-    with rank.stdin as given:
-        given.write(json.dumps(config).encode() + b"\n")
+    try:
+        with rank.stdin as given:
+            given.write(json.dumps(config).encode() + b"\n")
+    except BaseException:
+        _kill(rank)
+        raise
     return rank

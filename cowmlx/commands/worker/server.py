@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cowmlx.commands.worker import guest as guests
 from cowmlx.commands.worker.guest import Guest
 from cowmlx.errors import BadState, CowMlxError, NotFound
 from cowmlx.folders import places
@@ -21,6 +23,7 @@ from cowmlx.machines import handshake, measuring
 LOOK_SECONDS = 0.1  # between looks at ranks that run
 MAX_GUESTS = 16  # that may be proving who they are at a time
 _LONGEST_WAIT = 60.0
+_GONE = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ECONNABORTED)
 
 
 class _Stopped(BaseException):
@@ -61,6 +64,7 @@ class Server:
                 for guest in self._guests:
                     guest.step()
                 self._guests = [guest for guest in self._guests if not guest.ended]
+                guests.reap()
         except _Stopped:
             return
         finally:
@@ -79,7 +83,9 @@ class Server:
     def _accept(self) -> None:
         try:
             sock, place = self._listener.accept()
-        except OSError:  # it has gone again
+        except OSError as error:  # it has gone again
+            if error.errno not in _GONE:  # or waits until a descriptor is free
+                time.sleep(LOOK_SECONDS)
             return
         if sum(not guest.runs for guest in self._guests) >= MAX_GUESTS:
             unknown = next((guest for guest in self._guests if not guest.is_known), None)
