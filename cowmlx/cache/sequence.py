@@ -463,9 +463,12 @@ class Sequence:
         return entry
 
     def note_bytes(self, count: int) -> None:
-        """Note how many bytes ranks hold for it, unless it is in a batch."""
+        """Note how many bytes ranks hold for it."""
         for layer in self._own:
             layer.nbytes = count
+        row: Any = self.row
+        if row is not None:
+            row.nbytes = count
 
     def forget_last(self, count: int) -> None:
         """Hold fewer tokens, of layers that are lost and cannot be used again."""

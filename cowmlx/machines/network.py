@@ -117,7 +117,7 @@ class RemoteNetwork:
         return self.facts.logits(entry.body)
 
     def bytes_held(self, entry: Entry) -> int:
-        """Return the bytes of a sequence on all ranks, estimated from the first one's part."""
+        """Return the bytes of a sequence or row on all ranks, estimated from the first's part."""
         held = entry.answers[0].get("bytes")
         good = isinstance(held, int) and held >= 0
         return held * len(self.group.peers) if good else 0  # type: ignore[operator]

@@ -154,11 +154,17 @@ class Log:
         if logits is not None and self._rank == 0:
             sent: Any = mx.contiguous(logits).view(_SENT[logits.itemsize])
             body = bytes(memoryview(sent))
-        held = sum(layer.nbytes for layer in self._sequences.get(head.get("id", 0), ()))
+        held = self._held(head)
         seconds = time.perf_counter() - began
         self._voice.say({"done": head["number"], "bytes": held, "seconds": seconds}, body)
         if head["number"] % CLEAR_INTERVAL == 0:
             mx.clear_cache()
+
+    def _held(self, head: dict[str, Any]) -> int:
+        """Return the bytes of an entry's sequence, or of a row of its batch."""
+        if "batch" in head:
+            return self._batches[head["batch"]].nbytes_of(self._rows[head["rows"][0]])
+        return sum(layer.nbytes for layer in self._sequences[head["id"]])
 
     def _trim(self, head: dict[str, Any], body: bytes) -> None:
         for layer in self._sequences[head["id"]]:

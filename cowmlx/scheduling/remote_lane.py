@@ -32,7 +32,7 @@ class RemoteRow(Row):
 
     Attributes:
         number: its id on ranks.
-        nbytes: of its sequence when it joined.
+        nbytes: of its sequence, as far as ranks have reported them.
     """
 
     __slots__ = ("nbytes", "number")
@@ -123,7 +123,7 @@ class RemoteBatch:
         return False
 
     def nbytes_of(self, row: RemoteRow) -> int:
-        """Return the bytes that a row's sequence had when it joined."""
+        """Return the bytes of a row's sequence, as far as ranks have reported them."""
         return row.nbytes
 
     def _note(self, operation: str, row: RemoteRow, **arguments: Any) -> None:

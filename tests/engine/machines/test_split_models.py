@@ -160,6 +160,7 @@ def test_short_prompts_are_processed_together(
     made = generate_at_once(lib, contexts, prompts, max_tokens=8)
     assert made == [oracle(kind).after(each, 8) for each in prompts]
     assert "feed" in told
+    assert min(lib.info(context)["bytes"] for context in contexts) > 0
     lib.free_model(model)
     for context in contexts:
         lib.reset(context)
