@@ -28,7 +28,7 @@ _MAX_TENSOR_NAME = 256
 _MAX_TEXT = 1 << 26
 _MAX_ITEMS = 1 << 23  # of all arrays
 _MAX_AXES = 4
-_MAX_SIDE = 1 << 31
+_MAX_SIDE = (1 << 31) - 1  # mlx's
 _MAX_ALIGNMENT = 1 << 16
 _TEXT, _ARRAY = 8, 9
 # Kinds of values: struct's character by number.
