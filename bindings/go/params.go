@@ -38,7 +38,7 @@ type RuntimeParams struct {
 	// not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
 	// of contexts with share_prefix are written in the background, the last ones by
 	// cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md). Links and
-	// files that others may write are not read
+	// files that others may write are not read. Models on several machines do not use it
 	PromptCacheDir string
 	// bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
 	// are removed. Default: 4 GiB; default 4294967296

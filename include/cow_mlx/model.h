@@ -107,7 +107,9 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * runs in a process that it starts. When a machine is gone, silent for silence_timeout_ms, or cut
  * off from another one for so long, calls on the model's contexts end with COW_MLX_ELOST. The
  * contexts keep their tokens: load the model again and begin with these tokens on a new context.
- * Such models have no adapters, embeddings, ranking, kv_bits and trainings.
+ * Such models have no images, adapters, embeddings, ranking, classification, scoring, draft_heads,
+ * kv_bits, quantize_bits, trainings and sleep, take no cow_mlx_context_begin_embeddings(), and do
+ * not use prompt_cache_dir.
  *
  * @param out  receives the handle
  * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; quantize_mode

@@ -54,7 +54,7 @@ typedef struct cow_mlx_runtime_params {
    *  not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
    *  of contexts with share_prefix are written in the background, the last ones by
    *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md). Links and files
-   *  that others may write are not read */
+   *  that others may write are not read. Models on several machines do not use it */
   const char* prompt_cache_dir;
   /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
    *  are removed. Default: 4 GiB */

@@ -104,7 +104,7 @@ impl RuntimeParams {
     /// exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
     /// of contexts with `share_prefix` are written in the background, the last ones by
     /// `cow_mlx_runtime_stop`(). The files contain the prompts (docs/guides/cache.md). Links and
-    /// files that others may write are not read.
+    /// files that others may write are not read. Models on several machines do not use it.
     pub fn prompt_cache_dir(mut self, prompt_cache_dir: impl Into<String>) -> Self {
         self.prompt_cache_dir = Some(prompt_cache_dir.into());
         self

@@ -356,7 +356,7 @@ typedef struct cow_mlx_runtime_params {
    *  not exist, for its user alone; several processes may share it. Prompts of 256 tokens or more
    *  of contexts with share_prefix are written in the background, the last ones by
    *  cow_mlx_runtime_stop(). The files contain the prompts (docs/guides/cache.md). Links and files
-   *  that others may write are not read */
+   *  that others may write are not read. Models on several machines do not use it */
   const char* prompt_cache_dir;
   /** bytes that the files in prompt_cache_dir may take, at least 1; the least recently used ones
    *  are removed. Default: 4 GiB */
@@ -535,7 +535,9 @@ COW_MLX_API void cow_mlx_model_params_init(cow_mlx_model_params* COW_MLX_NULLABL
  * runs in a process that it starts. When a machine is gone, silent for silence_timeout_ms, or cut
  * off from another one for so long, calls on the model's contexts end with COW_MLX_ELOST. The
  * contexts keep their tokens: load the model again and begin with these tokens on a new context.
- * Such models have no adapters, embeddings, ranking, kv_bits and trainings.
+ * Such models have no images, adapters, embeddings, ranking, classification, scoring, draft_heads,
+ * kv_bits, quantize_bits, trainings and sleep, take no cow_mlx_context_begin_embeddings(), and do
+ * not use prompt_cache_dir.
  *
  * @param out  receives the handle
  * @retval COW_MLX_EINVAL        also: activations is none of COW_MLX_ACTIVATIONS_; quantize_mode

@@ -35,7 +35,7 @@ public struct RuntimeParams: Sendable {
   /// exist, for its user alone; several processes may share it. Prompts of 256 tokens or more of
   /// contexts with `sharePrefix` are written in the background, the last ones by `Runtime.stop`.
   /// The files contain the prompts (docs/guides/cache.md). Links and files that others may write
-  /// are not read.
+  /// are not read. Models on several machines do not use it.
   public var promptCacheDir: String?
   /// Bytes that the files in `promptCacheDir` may take, at least 1; the least recently used ones
   /// are removed. Default: 4 GiB; default 4294967296.
