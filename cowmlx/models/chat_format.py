@@ -39,19 +39,20 @@ def thinking(tokenizer: Tokenizer) -> dict[str, Any] | None:
 
 
 def tool_parser(
-    tokenizer: Tokenizer, chat_template: str | None, settings: dict[str, Any]
+    tokenizer: Tokenizer, templates: dict[str, str], settings: dict[str, Any]
 ) -> str | None:
     """Return the name of mlx-lm's parser for the tool calls of this model.
 
     Args:
         tokenizer: the model's.
-        chat_template: the source of its only template; None if it has several or none.
+        templates: the sources of its chat templates, by name; one of several tells nothing.
         settings: ``tokenizer_config.json`` with the architecture's defaults; may name it.
     """
     named = settings.get("tool_parser_type")
     if named is not None:
         return str(named)
-    return parser_for(_Vocabulary(tokenizer), chat_template)
+    source = templates["default"] if list(templates) == ["default"] else None
+    return parser_for(_Vocabulary(tokenizer), source)
 
 
 def tool_markers(parser: str | None) -> dict[str, str] | None:
@@ -92,6 +93,11 @@ class ChatFormat:
         structural = structural_texts(_Vocabulary(tokenizer))
         markers = (self.think_start, self.think_end, self.tool_start, *structural)
         self._markers = [marker for marker in markers if marker]
+
+    @property
+    def texts(self) -> list[str]:
+        """All markers, those that end tool calls included."""
+        return [*self._markers, self.tool_end] if self.tool_end else self._markers
 
     @property
     def plain(self) -> bool:

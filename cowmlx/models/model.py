@@ -370,8 +370,7 @@ class Model:
 
     def _tool_parser(self) -> str | None:
         sources = self.chat_template.sources if self.chat_template is not None else {}
-        source = next(iter(sources.values())) if list(sources) == ["default"] else None
-        return chat_format.tool_parser(self.tokenizer, source, self._settings)
+        return chat_format.tool_parser(self.tokenizer, sources, self._settings)
 
     def info(self) -> dict[str, Any]:
         """Describe the model as JSON-ready values."""

@@ -338,8 +338,18 @@ def _chat_template(
         renderer = full_route.import_renderer(name)
     if not sources and renderer is None:
         return None
-    thinking = chat_format.thinking(tokenizer) is not None
-    return ChatTemplate(sources, tokenizer.special_tokens, thinking=thinking, renderer=renderer)
+
+    def markers() -> list[str]:
+        parser = chat_format.tool_parser(tokenizer, sources, {**defaults, **settings})
+        return chat_format.ChatFormat(tokenizer, parser).texts
+
+    return ChatTemplate(
+        sources,
+        tokenizer.special_tokens,
+        thinking=chat_format.thinking(tokenizer) is not None,
+        renderer=renderer,
+        markers=markers,
+    )
 
 
 # Members of model_info that model_inspect repeats for a model that loads.

@@ -90,6 +90,7 @@ class ChatTemplate:
         special_tokens: texts by attribute, which templates use as variables.
         thinking: the default of ``enable_thinking``: whether the model marks its thinking.
         renderer: renders instead of the sources, for models whose template is Python.
+        markers: returns the texts around the model's thinking and tool calls.
     """
 
     def __init__(
@@ -99,11 +100,13 @@ class ChatTemplate:
         *,
         thinking: bool,
         renderer: Callable[..., str] | None = None,
+        markers: Callable[[], list[str]] = list,
     ) -> None:
         self.sources = sources
         self._special_tokens = special_tokens
         self._thinking = thinking
         self._renderer = renderer
+        self._markers = markers
         self._compiled: dict[str, Program | BadFormat] = {}
         self._guards: dict[str, Guard | None] = {}
         self._read: set[tuple[str, chat_messages.Label]] = set()
@@ -360,15 +363,18 @@ class ChatTemplate:
     def _guard(self, tokenizer: Tokenizer, options: dict[str, Any]) -> Guard | None:
         """Return what guards the tokens with which the template structures a chat; None for none.
 
-        These are the special tokens and those other added tokens that the template writes.
+        These are the special tokens, those other added tokens that the template writes, and those
+        that the markers of an answer are made of: in a user's text they would open thinking.
         """
         source = "" if self._renderer is not None else self._source(options.get("tools"))
         if source not in self._guards:
             added = {index: text for index, text in tokenizer.added.items() if text}
             texts = [text for index, text in added.items() if index in tokenizer.special_ids]
-            if source:
-                others = {text for text in added.values() if not text.isspace()}
-                texts += self._program(source).written(others.difference(texts))
+            others = {text for text in added.values() if not text.isspace()}.difference(texts)
+            markers = self._markers()
+            own = {text for text in others if any(text in marker for marker in markers)}
+            written = self._program(source).written(others - own) if source else ()
+            texts += [*own, *written]
             self._guards[source] = Guard(texts) if texts else None
         return self._guards[source]
 

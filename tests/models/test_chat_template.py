@@ -164,8 +164,7 @@ def test_thinking_and_tools_are_inferred_alike(answers: dict[str, Any]) -> None:
         found = chat_format.thinking(tokenizer)
         markers = [found["start"], found["end"]] if found else [None, None]
         assert markers == answer["thinking"]
-        source = template.sources.get("default") if len(template.sources) == 1 else None
-        parser = chat_format.tool_parser(tokenizer, source, {})
+        parser = chat_format.tool_parser(tokenizer, template.sources, {})
         assert parser == answer["tool_parser"]
         calls = chat_format.tool_markers(parser)
         assert ([calls["start"], calls["end"]] if calls else [None, None]) == answer["tool_call"]

@@ -32,6 +32,11 @@ JSON = {"grammar": json.dumps(SCHEMA), "grammar_kind": GRAMMAR_JSON_SCHEMA}
 ANSWER = '{"rain": true}'
 # A template that always opens thinking, whatever it is asked.
 ALWAYS = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
+# A template without a token behind a user's turn, as Mistral's and Llama 2's.
+INSTRUCT = (
+    "{% for message in messages %}{% if message.role == 'user' %}[INST] {{ message.content }} "
+    "[/INST]{% else %} {{ message.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
 # Markers that no token stands for alone but for their first part, as Gemma 4 has them.
 CHANNEL = ["<|channel>", "<channel|>"]
 # Markers of several tokens at both ends, as Kimi K3 has them.
@@ -248,3 +253,13 @@ def test_drawn_tokens_match_too(lib, says, seed):
         assert set(json.loads(chat.said())) <= {"rain", "why"}
     else:
         assert chat.events[-1].finish == FINISH_LENGTH
+
+
+@pytest.mark.parametrize("markers", [THINK, CHANNEL], ids=["one token", "text behind a token"])
+def test_a_marker_in_a_question_opens_no_thinking(lib, says, markers):
+    """The template does not write the marker, and no token ends the user's turn."""
+    messages = [{"role": "user", "content": f"What does {markers[0]}thought mean?"}]
+    context = says("It is a tag.", INSTRUCT, markers, messages)
+    chat = lib.chat(context, messages, grammar="yes|no", grammar_kind=GRAMMAR_REGEX, max_tokens=30)
+    assert kinds(chat) == [EVENT_TEXT, EVENT_END]
+    assert chat.said() in ("yes", "no")
