@@ -11,12 +11,14 @@ import mlx.core as mx
 
 from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
 from cowmlx.generated import constants
+from cowmlx.generation import gbnf
 from cowmlx.generation import grammar_bounds as bounds
 from cowmlx.generation.constrains import Constrains
 from cowmlx.text.detokenizer import TokenBytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Self
 
     from cowmlx.models.model import Model
@@ -53,20 +55,28 @@ class Constraint(Constrains):
         model: whose tokens these are.
         source: the grammar in the library's form, see :meth:`of` and :func:`lark_source`.
         places: whether a place in it is one in the host's text.
+        otherwise: returns the grammar in a form that is simpler to follow. It replaces the first
+            once that passes a bound.
 
     Raises:
         InvalidArgument: the grammar does not compile, is too large, or matches no text.
         Unsupported: the model's tokenizer cannot be used, or llguidance is not there.
     """
 
-    def __init__(self, model: Model, source: str, *, places: bool = False) -> None:
+    def __init__(
+        self,
+        model: Model,
+        source: str,
+        *,
+        places: bool = False,
+        otherwise: Callable[[], str] | None = None,
+    ) -> None:
         _require_library()
-        from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
-
         self._places = places
-        vocabulary = _vocabulary(model)
-        limits = LLParserLimits(**_LIMITS)
-        self._matcher = LLMatcher(vocabulary, source, log_level=0, limits=limits)
+        self._otherwise = otherwise
+        self._taken: list[int] = []  # for the other form
+        self._vocabulary = _vocabulary(model)
+        self._matcher = self._new_matcher(source)
         self._check()
         self._size = model.vocabulary_size
         self._ends = _usable_ends(model)
@@ -82,7 +92,10 @@ class Constraint(Constrains):
     def of(cls, model: Model, grammar: str, kind: int) -> Constraint:
         """Follow a grammar that a host wrote, of a kind that is one of ``GRAMMAR_``."""
         _require_library()
-        return cls(model, _source(grammar, kind), places=kind == constants.GRAMMAR_LARK)
+        source = _source(grammar, kind)
+        if kind != constants.GRAMMAR_GBNF:
+            return cls(model, source, places=kind == constants.GRAMMAR_LARK)
+        return cls(model, source, otherwise=lambda: _gbnf_source(grammar, whole=False))
 
     def allowed(self) -> mx.array:
         """Return (V,) bool which tokens may come next: end tokens where the output may end."""
@@ -106,9 +119,7 @@ class Constraint(Constrains):
         """
         if token in self._ends:
             return True
-        self._matcher.consume_token(token)
-        self._check()
-        self._mask = self._next_mask()
+        self.advance([token])
         return self._only_the_end()
 
     @property
@@ -122,6 +133,8 @@ class Constraint(Constrains):
         Raises:
             InvalidArgument: the grammar does not begin with them.
         """
+        if self._otherwise is not None:
+            self._taken += tokens
         self._matcher.consume_tokens(tokens)
         self._check()
         self._mask = self._next_mask()
@@ -130,12 +143,22 @@ class Constraint(Constrains):
         """Return a copy that follows other tokens from here on."""
         other = copy.copy(self)
         other._matcher = self._matcher.deep_copy()
+        other._taken = [*self._taken]
         return other
+
+    def _new_matcher(self, source: str) -> Any:
+        from llguidance import LLMatcher, LLParserLimits  # late: few processes need it
+
+        limits = LLParserLimits(**_LIMITS)
+        return LLMatcher(self._vocabulary, source, log_level=0, limits=limits)
 
     def _next_mask(self) -> bytes:
         """Return a byte for every token of the model."""
         mask: bytes = self._matcher.compute_logit_bias()
-        self._check()
+        if self._matcher.is_error():
+            self._check()
+            mask = self._matcher.compute_logit_bias()
+            self._check()
         return mask[: self._size]
 
     def _only_the_end(self) -> bool:
@@ -146,9 +169,17 @@ class Constraint(Constrains):
         return token < 0
 
     def _check(self) -> None:
-        """Raise if the matcher has failed; it never recovers."""
+        """Raise if the matcher has failed, which never recovers, and there is no other form."""
+        if not self._matcher.is_error():
+            return
+        error = _refused(self._matcher.get_error(), "{}", places=self._places)
+        if self._otherwise is None:
+            raise error
+        self._matcher = self._new_matcher(self._otherwise())
+        self._matcher.consume_tokens(self._taken)
         if self._matcher.is_error():
-            raise _refused(self._matcher.get_error(), "{}", places=self._places)
+            raise error
+        self._otherwise = None
 
 
 def _refused(message: str, form: str, *, places: bool = True) -> InvalidArgument:
@@ -217,7 +248,7 @@ def _source(grammar: str, kind: int) -> str:
     Raises:
         InvalidArgument: it is empty, too large, or not of its kind.
     """
-    if not grammar.strip():
+    if not (grammar if kind == constants.GRAMMAR_REGEX else grammar.strip()):
         raise InvalidArgument(
             "grammar is empty; it must be a text, or NULL for none",
             reason="missing",
@@ -233,8 +264,7 @@ def _source(grammar: str, kind: int) -> str:
         source: str = LLMatcher.grammar_from_regex(grammar)
         return source
     if kind == constants.GRAMMAR_GBNF:
-        bounds.check_rules(grammar)
-        grammar = _lark_of_gbnf(grammar)
+        return _gbnf_source(grammar, whole=True)
     bounds.check_rules(grammar)
     bounds.check_regexes(grammar)
     return lark_source(grammar)
@@ -257,11 +287,23 @@ def _schema_source(grammar: str) -> str:
     return source
 
 
+def _gbnf_source(grammar: str, *, whole: bool) -> str:
+    """Return a GBNF grammar in the form that the library compiles, see :func:`gbnf.plain`."""
+    bounds.check_size(grammar)
+    try:
+        lark = _lark_of_gbnf(gbnf.plain(grammar, whole=whole))
+    except InvalidArgument:
+        _lark_of_gbnf(grammar)  # its message has the host's own text, if it fails too
+        raise
+    bounds.check_size(lark)
+    return lark_source(lark)
+
+
 def _lark_of_gbnf(grammar: str) -> str:
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
-        lark: str = gbnf_to_lark(bounds.spelled_out(grammar))
+        lark: str = gbnf_to_lark(grammar)
     except RecursionError as exc:
         raise InvalidArgument(
             "grammar: its parentheses are nested too deeply",

@@ -38,6 +38,11 @@ _MAX_BRACKETS = 2000  # likewise
 _MAX_INTERSECTIONS = 16  # & and ~ of Lark: exponential
 _MAX_CLASSES = 64  # of characters, where case is ignored: about 10 ms for one of all characters
 
+# What a schema may say that bounds nothing.
+ANNOTATIONS = frozenset(
+    ("$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated")
+)
+
 _RULE = re.compile(r"[\w)\]}>]\s*:")
 _EMBEDDED = re.compile(r"%json\s*")
 # Of Lark: strings, comments and special tokens; regexes with their flags. The library refuses what
@@ -49,7 +54,6 @@ _LARK = re.compile(
 _FLAG_OR_CLASS = re.compile(
     r"([(\s]\?[a-zA-Z]{0,8}i[a-zA-Z-]{0,8}[:)])|(\[|\\[wWsSdDpP])|\\.", re.DOTALL
 )
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|.)", re.DOTALL)
 
 
 def check_length(grammar: str, kind: int) -> None:
@@ -87,13 +91,20 @@ def check_classes(regexes: Iterable[tuple[str, str]]) -> None:
 # ---------------------------------------------------------------- Rules
 
 
-def check_rules(grammar: str) -> None:
-    """Raise InvalidArgument if a Lark or GBNF grammar has too many parts, or too deep ones."""
+def check_size(grammar: str) -> None:
+    """Raise InvalidArgument if a Lark or GBNF grammar has too many rules or brackets."""
     check_number(len(_RULE.findall(grammar)), _MAX_RULES, "rules")
     check_number(sum(map(grammar.count, "([")), _MAX_BRACKETS, "opening brackets")
-    check_number(sum(map(grammar.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
+
+
+def check_rules(grammar: str) -> None:
+    """Raise InvalidArgument if a Lark grammar has too many parts, or too deep ones."""
+    check_size(grammar)
+    # What strings, regexes and comments hold is no operator.
+    bare = _LARK.sub(lambda match: "." * len(match[0]), grammar)
+    check_number(sum(map(bare.count, "&~")), _MAX_INTERSECTIONS, "operators & and ~")
     schemas = []
-    for place in _EMBEDDED.finditer(grammar):
+    for place in _EMBEDDED.finditer(bare):
         try:
             schema, _ = json_text.parse_front(grammar, place.end())
         except json_text.Malformed as exc:
@@ -111,18 +122,6 @@ def check_rules(grammar: str) -> None:
 def check_regexes(grammar: str) -> None:
     """Raise InvalidArgument if regexes of a Lark grammar that ignore case have too many classes."""
     check_classes((found[1], found[2] or "") for found in _LARK.finditer(grammar) if found[1])
-
-
-def spelled_out(grammar: str) -> str:
-    r"""Replace the escapes \u and \U of a GBNF grammar, which the library's converter garbles."""
-
-    def replace(escape: re.Match[str]) -> str:
-        code = int(escape[1] or escape[2] or "0", 16)
-        if not code or code > 0x10FFFF or 0xD800 <= code < 0xE000:
-            return escape[0]
-        return f"\\x{code:02x}" if code < 0x80 else chr(code)
-
-    return _ESCAPE.sub(replace, grammar)
 
 
 # ---------------------------------------------------------------- Schemas
@@ -165,7 +164,8 @@ def check_schema(schema: Any) -> None:
         alternatives += sum(length for length in lengths if length > 2)
         patterns += "pattern" in node or "format" in node
         merges += _length(node.get("allOf"))
-        merges += len(node) > 1 and not {"$ref", "anyOf", "oneOf"}.isdisjoint(node)
+        rules = node.keys() - ANNOTATIONS
+        merges += len(rules) > 1 and not rules.isdisjoint(("$ref", "anyOf", "oneOf"))
         multiple, reference = node.get("multipleOf"), node.get("$ref")
         if isinstance(multiple, int | float) and not isinstance(multiple, bool):
             multiples.add(_significand(multiple))

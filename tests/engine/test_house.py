@@ -59,7 +59,7 @@ FLOORS = {
         ["*"],
         ["sampling", "tool_calls"],
         ["grammar"],
-        ["constrains", "grammar_bounds"],
+        ["constrains", "gbnf", "grammar_bounds"],
     ],
     "cowmlx.models": [["converting"], ["*"]],
     "cowmlx.text": [["*"], ["templates", "patterns"]],

@@ -6,8 +6,8 @@ import json
 import keyword
 import re
 
+from cowmlx.generation.grammar_bounds import ANNOTATIONS
 from cowmlx.generation.tool_calls.writer import (
-    ANNOTATIONS,
     NAME,
     SHARED,
     CallWriter,

@@ -8,6 +8,7 @@ import re
 from cowmlx.errors import InvalidArgument, Unsupported
 from cowmlx.generation import grammar_bounds as bounds
 from cowmlx.generation.grammar import bounded_whitespace, special_tokens
+from cowmlx.generation.grammar_bounds import ANNOTATIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,11 +135,14 @@ MAX_NAME = 256  # characters of a tool's name, or of an argument's
 NAME = r"[\w.:/-]+"  # of a tool or an argument, where no notation says otherwise
 TYPES = {"string", "integer", "number", "boolean", "object", "array"}
 SHARED: tuple[str, ...] = ("$defs", "definitions")  # the targets of references in a schema
-# What a schema may say that bounds nothing.
-ANNOTATIONS = frozenset(
-    ("$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated")
-)
-_OF_OBJECTS = {*ANNOTATIONS, *SHARED, "type", "properties", "required", "additionalProperties"}
+_OF_OBJECTS = {
+    *ANNOTATIONS,
+    *SHARED,
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+}
 _OF_TEXTS = {*ANNOTATIONS, *SHARED, "type", "enum", "const"}
 
 

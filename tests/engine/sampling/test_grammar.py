@@ -537,6 +537,8 @@ HOSTILE = {
     "nested list": (GRAMMAR_JSON_SCHEMA, "[" * 100_000),
     "nested Lark": (GRAMMAR_LARK, "start: " + "(" * 1900 + '"a"' + ")" * 1900),
     "nested GBNF": (GRAMMAR_GBNF, "root ::= " + "(" * 1900 + '"a"' + ")" * 1900),
+    "quotes in GBNF": (GRAMMAR_GBNF, 'root ::= "' + r"\"" * 30_000),
+    "classes in GBNF": (GRAMMAR_GBNF, "root ::= " + "[" * 1900 + "a" * 60_000),
     "chain of references": (
         GRAMMAR_JSON_SCHEMA,
         json.dumps(
