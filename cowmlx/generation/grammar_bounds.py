@@ -8,6 +8,7 @@ These bounds are what such grammars need, with a distance; others are far below 
 from __future__ import annotations
 
 import re
+from itertools import filterfalse
 from urllib.parse import unquote
 
 from cowmlx import json_text
@@ -37,6 +38,9 @@ _MAX_RULES = 500  # recursion
 _MAX_BRACKETS = 2000  # likewise
 _MAX_INTERSECTIONS = 16  # & and ~ of Lark: exponential
 _MAX_CLASSES = 64  # of characters, where case is ignored: about 10 ms for one of all characters
+_EXACT = 1 << 53  # integers up to here: the library reads them as float64
+_LARGEST = 1 << 63  # the first integer beyond those of the library
+_LEAST = -_LARGEST + 512  # at numbers from here down the library recurses without end
 
 # What a schema may say that bounds nothing.
 ANNOTATIONS = frozenset(
@@ -166,6 +170,7 @@ def check_schema(schema: Any) -> None:
         merges += _length(node.get("allOf"))
         rules = node.keys() - ANNOTATIONS
         merges += len(rules) > 1 and not rules.isdisjoint(("$ref", "anyOf", "oneOf"))
+        _check_range(node)
         multiple, reference = node.get("multipleOf"), node.get("$ref")
         if isinstance(multiple, int | float) and not isinstance(multiple, bool):
             multiples.add(_significand(multiple))
@@ -195,6 +200,34 @@ def check_schema(schema: Any) -> None:
     check_number(depth, _MAX_DEPTH, "levels, if every $ref is followed once")
 
 
+def _check_range(node: dict[str, Any]) -> None:
+    """Raise InvalidArgument if rounding moves the ends of a short range of integers."""
+    lowest, highest = (
+        [node[name] for name in names if isinstance(node.get(name), int | float)]
+        for names in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+    )
+    if lowest and highest and max(highest) - min(lowest) < _EXACT:
+        for end in filterfalse(_is_exact, (*lowest, *highest)):
+            raise _inexact(end)
+
+
+def _is_exact(number: float) -> bool:
+    """Whether the library writes a number as it is; a float is no integer to keep."""
+    if isinstance(number, float) or abs(number) <= _EXACT:
+        return True
+    return abs(number) < _LARGEST and min(int(float(number)), _LARGEST - 1) == number
+
+
+def _inexact(number: float) -> InvalidArgument:
+    return InvalidArgument(
+        f"grammar: the number {str(number)[:40]} in it cannot be matched exactly; integers up to "
+        f"{_EXACT} can",
+        reason="limit_exceeded",
+        argument="grammar",
+        limit=_EXACT,
+    )
+
+
 def _regexes(node: dict[str, Any]) -> list[str]:
     """Return the regexes of an object of a schema."""
     named, own = node.get("patternProperties"), node.get("pattern")
@@ -215,12 +248,19 @@ def _objects(value: Any) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def _literals(schema: Any) -> tuple[int, int]:
-    """Return how many values enum has, and the lists and objects in const and enum with parts."""
+    """Return how many values enum has, and the lists and objects in const and enum with parts.
+
+    Raises:
+        InvalidArgument: a number cannot be matched.
+    """
     values = parts = 0
     waiting = [(schema, False)]
     while waiting:
         node, is_literal = waiting.pop()
         if not isinstance(node, dict | list):
+            number = node if isinstance(node, int | float) else 0
+            if number <= _LEAST or (is_literal and not _is_exact(number)):
+                raise _inexact(number)
             continue
         parts += is_literal and 1 + len(node)
         if isinstance(node, list) or is_literal:

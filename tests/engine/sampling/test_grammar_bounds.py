@@ -1,11 +1,13 @@
-"""What bounds of grammars do not count."""
+"""What bounds of grammars do not count, and numbers that a schema cannot bound exactly."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from support.callbacks import StatusError
 from support.signatures import (
+    EINVAL,
     GRAMMAR_GBNF,
     GRAMMAR_JSON_SCHEMA,
     GRAMMAR_LARK,
@@ -34,6 +36,39 @@ TAKEN = {
     "%json behind a string": (GRAMMAR_LARK, 'start: "/" %json\n {"const": "%json /"}'),
     "annotations": (GRAMMAR_JSON_SCHEMA, json.dumps({"properties": TITLED})),
     "a space": (GRAMMAR_REGEX, " "),
+    "an integer of 54 bits": (GRAMMAR_JSON_SCHEMA, f'{{"enum": [{2**53}, {-(2**53) - 2}]}}'),
+    "the largest integer": (GRAMMAR_JSON_SCHEMA, f'{{"const": {2**63 - 1}}}'),
+    "a range of all positive integers": (
+        GRAMMAR_JSON_SCHEMA,
+        f'{{"type": "integer", "minimum": 0, "maximum": {2**63 - 1}}}',
+    ),
+    "a long range": (
+        GRAMMAR_JSON_SCHEMA,
+        f'{{"type": "integer", "minimum": -5, "maximum": {2**60 + 1}}}',
+    ),
+}
+INEXACT = {
+    "const": {"const": 2**53 + 1},
+    "enum": {"items": {"enum": ["a", 2**60 + 1]}},
+    "inside const": {"properties": {"id": {"const": {"a": [-(2**53) - 1]}}}},
+    "more than 64 bits": {"const": 2**70 + 1},
+    "hundreds of digits": {"enum": [10**400]},
+    "a short range": {"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 3},
+    "one number": {"type": "integer", "minimum": 2**53 + 1, "maximum": 2**53 + 1},
+    "exclusive": {"type": "integer", "exclusiveMinimum": 2**53 + 1, "maximum": 2**53 + 4},
+    # The library recursed until the stack was full.
+    "the least integer": {"const": -(2**63)},
+    "what rounds to the least integer": {"enum": [-(2**63) + 512]},
+    "the range of the least integer": {
+        "type": "integer",
+        "minimum": -(2**63),
+        "maximum": -(2**63),
+    },
+    "a range of floats": {"type": "integer", "allOf": [{"minimum": -1e300}, {"maximum": -1e300}]},
+    "in a schema without a name": {
+        "$ref": "#/properties",
+        "properties": {"const": -(2**63)},
+    },
 }
 
 
@@ -42,3 +77,15 @@ def test_an_ordinary_grammar_is_taken(lib, context, name):
     kind, grammar = TAKEN[name]
     lib.begin(context, PROMPT, grammar=grammar, grammar_kind=kind, max_tokens=1)
     assert lib.next(context).status == OK
+
+
+@pytest.mark.parametrize("embedded", [False, True], ids=["schema", "in Lark"])
+@pytest.mark.parametrize("name", INEXACT)
+def test_a_number_that_cannot_be_matched_exactly_is_refused(lib, context, name, embedded):
+    text = json.dumps(INEXACT[name])
+    kind = GRAMMAR_LARK if embedded else GRAMMAR_JSON_SCHEMA
+    grammar = f"start: %json {text}" if embedded else text
+    with pytest.raises(StatusError) as error:
+        lib.begin(context, PROMPT, grammar=grammar, grammar_kind=kind)
+    assert (error.value.status, error.value.reason) == (EINVAL, "limit_exceeded")
+    assert error.value.details["limit"] == 2**53
