@@ -7,6 +7,7 @@ without it gives another text.
 
 from __future__ import annotations
 
+from cowmlx import json_text
 from cowmlx.errors import InvalidArgument, Unsupported
 
 TYPE_CHECKING = False
@@ -161,6 +162,48 @@ def with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     return {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
+def with_arguments(messages: list[dict[str, Any]], *, as_text: bool) -> list[dict[str, Any]]:
+    """Return messages in which the arguments of tool calls are all objects, or all JSON texts.
+
+    Args:
+        messages: checked ones.
+        as_text: whether they are texts. A text that holds no object stays one.
+    """
+    return [
+        {
+            **message,
+            "tool_calls": [_with_arguments(call, as_text) for call in message["tool_calls"]],
+        }
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+
+
+def _with_arguments(call: dict[str, Any], as_text: bool) -> dict[str, Any]:
+    if "function" in call:
+        return {**call, "function": _with_arguments(call["function"], as_text)}
+    arguments = call["arguments"]
+    if as_text:
+        is_text = isinstance(arguments, str)
+        return call if is_text else {**call, "arguments": json_text.dump(arguments)}
+    if isinstance(arguments, str):
+        try:
+            arguments = json_text.parse(arguments)
+        except json_text.Malformed:
+            return call
+    return {**call, "arguments": arguments} if isinstance(arguments, dict) else call
+
+
+def prints_arguments(text: str, messages: list[dict[str, Any]]) -> bool:
+    """Whether a prompt has the arguments of a call as Python writes an object, not JSON."""
+    functions = (
+        call.get("function", call) for message in messages for call in message.get("tool_calls", ())
+    )
+    objects = (function["arguments"] for function in functions)
+    return any(isinstance(one, dict) and one and str(one) in text for one in objects)
+
+
 def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -> str:
     """Put a mark behind the text to be continued, and return that text."""
     last = messages[-1]
@@ -181,6 +224,8 @@ def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -
         for name in fields:
             last[name] = value + _CONTINUE
         return value
+    if not isinstance(value, list):
+        raise wrong_type(where, "a string or an array of parts", value)
     parts = [dict(part) if isinstance(part, dict) else part for part in value]
     for part in reversed(parts):
         if isinstance(part, dict) and isinstance(part.get("text"), str):

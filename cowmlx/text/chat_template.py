@@ -267,6 +267,24 @@ class ChatTemplate:
             return True
 
     def _render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
+        """Render checked messages, with arguments of tool calls in the form that is read.
+
+        Most templates take objects. Some put JSON text together, which an object fails, or print
+        the arguments as they are.
+        """
+        if not any(message.get("tool_calls") for message in messages):
+            return self._rendered(messages, options)
+        objects = chat_messages.with_arguments(messages, as_text=False)
+        try:
+            text = self._rendered(objects, options)
+            if not chat_messages.prints_arguments(text, objects):
+                return text
+        except InvalidArgument as error:
+            if not isinstance(error.__cause__, TypeError):
+                raise
+        return self._rendered(chat_messages.with_arguments(messages, as_text=True), options)
+
+    def _rendered(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         continued = options.get("continue_final_message") or False
         generate = options.get("add_generation_prompt")
         if generate is None:

@@ -84,6 +84,10 @@ def test_equals_transformers(name, transformers, tmp_path):
         decoded = tokenizer.decode(expected["with_special"][index], skip_special=False)
         assert decoded == expected["decoded"][index]
     for (messages, options), chat in zip(CHATS, expected["chats"], strict=True):
+        if name == "deepseek_v3" and any("tool_calls" in message for message in messages):
+            assert "error" in chat  # the template joins text; ours gives it some
+            assert '\n```json\n{"q": "x"}\n```' in rendered(template, messages, options)
+            continue
         if "error" in chat:
             with pytest.raises(InvalidArgument):
                 rendered(template, messages, options)
