@@ -55,10 +55,7 @@ class ChatOptions:
         self.tools = check_tools(options.get("tools"))
         self.enable_thinking: bool | None = options.get("enable_thinking")
         self.thinking_tokens: int | None = _thinking_tokens(options.get("thinking_tokens"))
-        self.thinking_end_text: str | None = options.get("thinking_end_text")
-        if not isinstance(self.thinking_end_text, str | None) or self.thinking_end_text == "":
-            given = self.thinking_end_text
-            raise wrong_type("thinking_end_text", "a string that is not empty", given)
+        self.thinking_end_text: str | None = _thinking_end(options.get("thinking_end_text"))
         self.choice, self.tool = _tool_choice(options.get("tool_choice"))
         if self.choice == "none":
             self.template["tools"] = None
@@ -218,6 +215,23 @@ def _thinking_tokens(value: object) -> int | None:
         raise wrong_type("thinking_tokens", "a whole number", value)
     if value < -1:
         raise OutOfRange("thinking_tokens", value, "at least 0, or -1")
+    return value
+
+
+def _thinking_end(value: object) -> str | None:
+    """Return the text that closes the model's thinking."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        raise wrong_type("thinking_end_text", "a string that is not empty", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as exc:  # a lone surrogate, which JSON can spell
+        raise InvalidArgument(
+            f"thinking_end_text is not valid Unicode ({exc})",
+            reason="invalid_utf8",
+            argument="thinking_end_text",
+        ) from exc
     return value
 
 

@@ -256,6 +256,27 @@ def test_contents_and_calls_of_another_form_are_refused(lib, calf, message, name
     assert named in told
 
 
+@pytest.mark.parametrize("value", [5, True, {"a": 1}])
+def test_a_field_that_holds_no_text_cannot_be_continued(lib, loaded, value):
+    model = loaded("{% for m in messages %}{{ m.content }}{{ m.note }}{% endfor %}")
+    messages = [*USER, {"role": "assistant", "content": "a", "note": value}]
+    with pytest.raises(StatusError) as error:
+        lib.chat_prompt(model, messages, continue_final_message="note")
+    assert (error.value.status, error.value.reason) == (EINVAL, "wrong_type")
+    assert "messages[1].note must be a string or an array of parts, not" in str(error.value)
+
+
+@pytest.mark.parametrize("bound", [{}, {"thinking_tokens": 1}])
+def test_a_lone_surrogate_cannot_end_thinking(lib, loaded, bound):
+    model = loaded(CHATML, ["<think>", "</think>"])
+    context = lib.context(model)
+    with pytest.raises(StatusError) as error:
+        lib.chat(context, USER, options={"thinking_end_text": "\ud800", **bound})
+    lib.free(context)
+    assert (error.value.status, error.value.reason) == (EINVAL, "invalid_utf8")
+    assert error.value.details["argument"] == "thinking_end_text"
+
+
 def test_results_that_a_template_reads_may_be_objects_and_arrays(lib, calf, loaded):
     text = [{"type": "text", "text": "sunny"}]
     tokens = lib.chat_prompt(calf, [*USER, {"role": "tool", "content": text}])
