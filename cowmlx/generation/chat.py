@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cowmlx.generation.constrains import Constrains
     from cowmlx.generation.grammar import Constraint
     from cowmlx.generation.params import GenerationParams
-    from cowmlx.generation.triggers import Trigger
+    from cowmlx.generation.triggers import Trigger, Triggered
     from cowmlx.models.chat_format import ChatFormat
     from cowmlx.models.model import Model
     from cowmlx.text.chat_options import Conversation
@@ -101,6 +101,10 @@ class ChatSplitter:
     def note_cut(self) -> None:
         """Note that the text that comes closes the thinking, which was cut."""
         self._cut = True
+
+    def note_verbatim(self) -> None:
+        """Note that text like a marker is text from here on."""
+        self._verbatim = self._begun = True
 
     def finish(self, finish: int) -> list[ChatEvent]:
         """Return the events of the text that was held back, and the end.
@@ -234,6 +238,7 @@ class ChatAnswer:
     Attributes:
         constraint: on the output, or None.
         budget: of its thinking, or None; a part of the constraint.
+        triggered: what begins at triggers, or None; a part of the constraint.
         splitter: turns the answer into events.
         note: for the log, or "".
 
@@ -260,6 +265,7 @@ class ChatAnswer:
                 self.constraint = thinking.ThinkingFirst(
                     model, constraint, start, format.think_end, takes_space=takes_space
                 )
+        self.triggered: Triggered | None = None
         held = self._hold_calls()
         if held or params.grammar_triggers:
             self._begin_later(held, params, inside=tail is not None and tail[0])
@@ -299,7 +305,7 @@ class ChatAnswer:
         own = triggers.of_params(self._model, params) if params.grammar_triggers else []
         format = self._model.chat_format
         thinking = (format.think_start, format.think_end) if own and format.think_end else None
-        self.constraint = triggers.Triggered(
+        self.constraint = self.triggered = triggers.Triggered(
             self._model, [*held, *own], thinking, inside=inside and thinking is not None
         )
 

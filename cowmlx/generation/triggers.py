@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from cowmlx import failures
 from cowmlx.errors import CowMlxError, InvalidArgument, Unsupported
+from cowmlx.generated import constants
 from cowmlx.generation.constrains import Constrains
 from cowmlx.generation.grammar import ALLOWED
 from cowmlx.generation.markers import MarkerTokens
@@ -34,12 +35,21 @@ class Trigger:
         begin: returns the constraint on what follows.
         again: whether the text is free again behind the first match; otherwise the output ends
             with the match.
+        verbatim: whether a chat's markers are no markers in the match.
     """
 
-    def __init__(self, text: str, begin: Callable[[], Constraint], *, again: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        begin: Callable[[], Constraint],
+        *,
+        again: bool = False,
+        verbatim: bool = False,
+    ) -> None:
         self.text = text.encode()
         self.begin = begin
         self.again = again
+        self.verbatim = verbatim
 
 
 class Triggered(Constrains):
@@ -55,6 +65,9 @@ class Triggered(Constrains):
         triggers: any of them; the first that ends with a token counts.
         thinking: the markers around text in which triggers do not count; None: they always do.
         inside: whether the output begins in such text.
+
+    Attributes:
+        verbatim_from: the number of tokens in front of a match without markers; None: none yet.
     """
 
     exact = False
@@ -83,6 +96,8 @@ class Triggered(Constrains):
         self._tail = b""  # the last bytes of the free text, which may begin a trigger
         self._active: Constraint | None = None
         self._again = False
+        self._came = 0
+        self.verbatim_from: int | None = None
         self._barred: list[int] = []
         self._look()
 
@@ -120,6 +135,7 @@ class Triggered(Constrains):
         Raises:
             InvalidArgument: the grammar became too complex here.
         """
+        self._came += 1
         if self._active is None:
             self._follow(token)
             return False
@@ -156,6 +172,8 @@ class Triggered(Constrains):
         for trigger in self._triggers:
             if self._tail.endswith(trigger.text):
                 self._active, self._again = trigger.begin(), trigger.again
+                if trigger.verbatim:
+                    self.verbatim_from = self._came
                 return
         for markers in self._markers:
             self._barred += markers.running_over(self._tail, spaces_too=True)
@@ -171,7 +189,8 @@ def of_params(model: Model, params: GenerationParams) -> list[Trigger]:
 
     assert params.grammar is not None
     whole = Constraint.of(model, params.grammar, params.grammar_kind)
-    return [Trigger(text, whole.fork) for text in params.grammar_triggers]
+    verbatim = params.grammar_kind == constants.GRAMMAR_JSON_SCHEMA
+    return [Trigger(text, whole.fork, verbatim=verbatim) for text in params.grammar_triggers]
 
 
 def of_calls(model: Model, tools: list[Tool]) -> list[Trigger]:

@@ -112,6 +112,7 @@ class ChatWaiter(BeginWaiter):
         super().__init__(call)
         self._splitter = answer.splitter
         self._cuts = answer.budget.cuts if answer.budget is not None else ()
+        self._triggered = answer.triggered
         self._events: deque[ChatEvent] = deque()
         self._complete = False  # whether the last event is known
 
@@ -130,8 +131,7 @@ class ChatWaiter(BeginWaiter):
                 self.call.post_chat(event.kind, event.text, event.name, event.finish)
             elif generation.outbox:
                 piece = generation.take()
-                if piece.count - 1 in self._cuts:
-                    self._splitter.note_cut()
+                self._note(piece.count - 1)
                 self._events.extend(self._splitter.add(piece.text.decode()))
             elif generation.over and not self._complete:
                 self._complete = True
@@ -142,6 +142,14 @@ class ChatWaiter(BeginWaiter):
             return False
         self.call.succeed(generation.stats)
         return True
+
+    def _note(self, before: int) -> None:
+        """Tell the splitter what the constraint knows of the token behind so many."""
+        if before in self._cuts:
+            self._splitter.note_cut()
+        begin = None if self._triggered is None else self._triggered.verbatim_from
+        if begin is not None and before >= begin:
+            self._splitter.note_verbatim()
 
 
 class PollWaiter:

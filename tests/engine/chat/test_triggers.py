@@ -270,6 +270,24 @@ def test_a_cancel_a_fork_and_a_file_inside_a_call(lib, says, tmp_path):
     lib.free(fork)
 
 
+@pytest.mark.parametrize("kind", [GRAMMAR_JSON_SCHEMA, GRAMMAR_REGEX], ids=["schema", "regex"])
+def test_markers_inside_json_behind_a_trigger_are_text(lib, says, kind):
+    """Not so behind the trigger of a regex, whose match may have markers."""
+    answer = {"why": "a <think>b</think> <tool_call>c</tool_call>"}
+    context = says("So. JSON: It rains.", CHATML, [*THINK, *CALL_MARKERS], settings=JSON_TOOLS)
+    grammar = json.dumps({"const": answer})
+    if kind == GRAMMAR_REGEX:
+        grammar = re.escape(grammar)
+    params = {"grammar": grammar, "grammar_kind": kind, "grammar_triggers": ["JSON:"]}
+    chat = lib.chat(context, USER, **params)
+    assert chat.events[-1].finish == FINISH_STOP
+    if kind == GRAMMAR_JSON_SCHEMA:
+        before, _, rest = chat.said().partition("JSON:")
+        assert (before, json.loads(rest), chat.said(EVENT_REASONING)) == ("So. ", answer, "")
+    else:
+        assert chat.said(EVENT_REASONING) == "b"
+
+
 def test_events_that_the_host_takes_are_the_same(lib, says):
     context = says(f"So. {WRONG}", CHATML, CALL_MARKERS, settings=JSON_TOOLS)
     params = {"options": {"tools": [WEATHER]}, "max_tokens": 80}
