@@ -128,9 +128,11 @@ class RowPenalties:
         for sizes, penalties in self._windows:
             recent = _Recent(inputs, sizes, logits.shape[-1])
             at = recent.tokens
-            chosen = mx.take_along_axis(logits, at, axis=-1)
+            chosen = given = mx.take_along_axis(logits, at, axis=-1)
             for penalty in penalties:
                 chosen = penalty(chosen, recent)
+            if recent.any is not None:
+                chosen = mx.where(recent.any, chosen, given)
             logits = mx.put_along_axis(logits, at, chosen, axis=-1)
         return self._without_repeats(logits, inputs) if self._rows else logits
 
@@ -161,7 +163,8 @@ class _Recent:
         vocabulary: how many tokens there are.
 
     Attributes:
-        tokens: (B, N); rows with fewer tokens than others repeat one.
+        tokens: (B, N); rows with fewer tokens than others repeat one, and those with none have 0.
+        any: (B, 1) whether a row has tokens; None: all have.
     """
 
     def __init__(
@@ -175,6 +178,7 @@ class _Recent:
         self._real = None  # (B, N), where rows differ in length
         if min(lengths) < longest:
             self._real = mx.arange(longest) < mx.array(lengths)[:, None]
+        self.any: mx.array | None = None
         computing = [each.last for each in inputs if isinstance(each.last, Sample)]
         if computing:
             last = stacked(computing).astype(mx.int32)[:, None]
@@ -182,6 +186,8 @@ class _Recent:
                 self.tokens = mx.where(self._real, self.tokens, last)
                 self._real = mx.concatenate([self._real, mx.ones(last.shape, mx.bool_)], axis=1)
             self.tokens = mx.concatenate([self.tokens, last], axis=1)
+        elif longest and not all(lengths):
+            self.any = mx.array(lengths)[:, None] > 0
         # Each row's tokens get a separate range; its last number is for padding.
         self._range = vocabulary + 1
 

@@ -66,6 +66,17 @@ def test_a_sequence_of_one_token_is_a_window():
     assert logits.sum().item() == -1.5
 
 
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_row_without_tokens_stays_as_it_is(name):
+    """Beside a row with tokens: a prompt of embeddings alone has none."""
+    own = Penalties(generation_params(**{f"{name}_penalty": 1.5}), Model(40))
+    inputs = [SampleInput(None, HISTORY, LAST, 0), SampleInput(None, [], -1, 0)]
+    logits = mx.ones((2, 40))
+    penalized = RowPenalties([own, own])(logits, inputs)
+    assert mx.array_equal(penalized[1], logits[1])
+    assert penalized[0, LAST].item() < 1
+
+
 # ------------------------------------------------------------------- Greedy tokens
 
 EVERY = [
