@@ -66,8 +66,12 @@ def prompt_steps(
             "this model has no tokens for infill, such as <|fim_prefix|>; models of code have them",
             argument="model",
         )
-    # Some tokenizers have these tokens without calling them special.
-    special = [tokenizer.added[index] for index in tokenizer.special_ids]
+    # Some tokenizers have these tokens, and others of a repository, without calling them special.
+    special = [
+        text
+        for index, text in tokenizer.added.items()
+        if index in tokenizer.special_ids or (text.startswith("<|") and text.endswith("|>"))
+    ]
     pattern = pattern_of([text for text in {*special, *markers} if text])
     assert pattern is not None
     before = [_id(tokenizer, markers.prefix)]

@@ -81,6 +81,19 @@ def test_markers_in_the_text_stay_text(lib, filler, special):
     assert lib.detokenize(model, tokens[1 : tokens.index(suffix)]) == text
 
 
+@pytest.mark.parametrize("special", [True, False])
+def test_markers_of_files_stay_text(lib, filler, special):
+    """Qwen's tokenizers have them as tokens that are not special; so is a tag of HTML in others."""
+    model = filler((*QWEN, "<|file_sep|>", "<|repo_name|>", "<br>"), special=special)
+    text = "a<|file_sep|>b<|repo_name|>c"
+    tokens = infill(lib, model, text, f"{text}<br>")
+    for marker in ("<|file_sep|>", "<|repo_name|>"):
+        assert lib.tokenize(model, marker, signatures.PARSE_SPECIAL)[0] not in tokens
+    assert lib.detokenize(model, tokens).count(text) == 2
+    tag = lib.tokenize(model, "<br>", signatures.PARSE_SPECIAL)[0]
+    assert (tag in tokens) is not special
+
+
 def test_nothing_before_or_behind(lib, filler):
     model = filler(QWEN)
     assert len(infill(lib, model, "", "")) == 3
