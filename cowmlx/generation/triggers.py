@@ -36,6 +36,7 @@ class Trigger:
         again: whether the text is free again behind the first match; otherwise the output ends
             with the match.
         verbatim: whether a chat's markers are no markers in the match.
+        single: whether the text is a token, so that no model spells it.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class Trigger:
         *,
         again: bool = False,
         verbatim: bool = False,
+        single: bool = False,
     ) -> None:
         self.text = text.encode()
         self.begin = begin
         self.again = again
         self.verbatim = verbatim
+        self.single = single
 
 
 class Triggered(Constrains):
@@ -57,8 +60,7 @@ class Triggered(Constrains):
 
     The trigger is found in the text, so it may be one token or come in parts. A token that has
     text behind the end of the trigger is not allowed: the match begins with a token. That needs a
-    look at the whole vocabulary, which a trigger that is an added token does without: models do
-    not spell such markers.
+    look at the whole vocabulary, which a trigger that models do not spell does without.
 
     Args:
         model: whose tokens these are.
@@ -81,11 +83,8 @@ class Triggered(Constrains):
         inside: bool = False,
     ) -> None:
         self._triggers = triggers
-        single = {text.encode() for text in model.tokenizer.added.values()}
         self._markers = [
-            MarkerTokens.of(model, trigger.text)
-            for trigger in triggers
-            if trigger.text not in single
+            MarkerTokens.of(model, trigger.text) for trigger in triggers if not trigger.single
         ]
         self._bytes_of = model.tokenizer.token_bytes
         self._size = model.vocabulary_size
@@ -225,4 +224,5 @@ def of_calls(model: Model, tools: list[Tool]) -> list[Trigger]:
         kept.popitem(last=False)
     if isinstance(call, CowMlxError):
         raise failures.kept(call)
-    return [Trigger(format.tool_start, call.fork, again=bool(format.tool_end))]
+    single = format.tool_start in model.tokenizer.added.values()
+    return [Trigger(format.tool_start, call.fork, again=bool(format.tool_end), single=single)]

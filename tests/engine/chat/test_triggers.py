@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import pytest
-from support import async_calls
+from support import async_calls, scripted
 from support.callbacks import StatusError
 from support.compiler import run as run_program
 from support.paths import ROOT
@@ -21,6 +21,7 @@ from support.signatures import (
     FINISH_STOP,
     GRAMMAR_JSON_SCHEMA,
     GRAMMAR_REGEX,
+    PARSE_SPECIAL,
 )
 from support.tool_samples import (
     CALL_MARKERS,
@@ -286,6 +287,26 @@ def test_markers_inside_json_behind_a_trigger_are_text(lib, says, kind):
         assert (before, json.loads(rest), chat.said(EVENT_REASONING)) == ("So. ", answer, "")
     else:
         assert chat.said(EVENT_REASONING) == "b"
+
+
+def test_no_token_continues_behind_a_trigger_that_is_a_token_too(lib, tmp_path):
+    """The model wants to spell it in parts, the last of which has more than its end."""
+    parts = ["So. ", "<g", "o>x"]
+    folder = scripted.make(tmp_path / "model", CHATML, ["<go>", *parts])
+    for wanted in (False, True):  # the second time it knows what to say
+        model = lib.load(folder)
+        prompt = lib.chat_prompt(model, USER)
+        tokens = [token for part in parts for token in lib.tokenize(model, part, PARSE_SPECIAL)]
+        assert len(tokens) == len(parts)
+        if not wanted:
+            lib.free_model(model)
+            scripted.tell(folder, len(prompt), tokens)
+    context = lib.context(model)
+    params = {"grammar": "yes|no", "grammar_kind": GRAMMAR_REGEX, "grammar_triggers": ["<go>"]}
+    assert lib.chat(context, USER, max_tokens=9).said().startswith("So. <go>x")
+    said = lib.chat(context, USER, max_tokens=9, **params).said()
+    assert said.startswith("So. <g") and "<go>x" not in said
+    lib.free_model(model)
 
 
 def test_events_that_the_host_takes_are_the_same(lib, says):
