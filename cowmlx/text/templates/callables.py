@@ -13,7 +13,7 @@ from jinja2.utils import Cycler, Joiner, Namespace, pass_environment
 from markupsafe import Markup
 
 from cowmlx.text.templates import operators
-from cowmlx.text.templates.budget import MAX_RANGE, Budget, OverBudget
+from cowmlx.text.templates.budget import MAX_RANGE, OverBudget
 from cowmlx.text.templates.values import (
     ENTRY_BYTES,
     ITEM_BYTES,

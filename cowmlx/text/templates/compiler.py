@@ -14,7 +14,7 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator
 from jinja2.idtracking import VAR_LOAD_RESOLVE
 
-from cowmlx.text.templates.budget import MAX_DIGITS, Budget, OverBudget
+from cowmlx.text.templates.budget import MAX_DIGITS, OverBudget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
