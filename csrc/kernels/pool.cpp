@@ -50,11 +50,21 @@ Nanoseconds now() {
  * region stays until the chunk is done: only then are the other members read. */
 struct Region {
   alignas(64) std::atomic<uint64_t> left{
-      0}; /* chunks; the higher half: arithmetic of helpers, 0: none */
+      0};                    /* chunks; the higher half: arithmetic of helpers, 0: none */
+  std::atomic<int> taken{0}; /* chunks, by others than the caller */
   alignas(64) std::atomic<int> done{0};
   alignas(64) Chunk chunk = nullptr;
   void* context = nullptr;
   int count = 0;
+  int share = 0; /* chunks of the caller's share; 0: they are handed out one after the other */
+
+  /* The chunk that the caller, or the others together, take as their `at`th: first those of one
+   * share in order, then the last ones of the other. */
+  int index(bool callers, int at) const {
+    const int begin = callers ? 0 : share, size = callers ? share : count - share;
+    if (at < size) return begin + at;
+    return (callers ? count : share) - 1 - (at - size);
+  }
 };
 
 struct alignas(64) Worker {
@@ -112,11 +122,17 @@ int work(Role role) {
   const uint64_t own = role == Role::Helper ? arithmetic() : 0;
   int claimed = 0;
   uint64_t seen = region.left.load(std::memory_order_seq_cst);
-  while (const int left = static_cast<int>(seen & UINT32_MAX)) {
+  while ((seen & UINT32_MAX) > 0) {
     if (role == Role::Helper && seen >> 32 != own) break;
     if (!region.left.compare_exchange_weak(seen, seen - 1, std::memory_order_acquire)) continue;
     const int count = region.count;
-    region.chunk(region.context, count - left);
+    int index = count - static_cast<int>(seen & UINT32_MAX);
+    if (region.share > 0) {
+      const bool callers = role == Role::Caller;
+      const int at = callers ? claimed : region.taken.fetch_add(1, std::memory_order_relaxed);
+      index = region.index(callers, at);
+    }
+    region.chunk(region.context, index);
     claimed++;
     /* The caller may begin its next region from here on. */
     if (region.done.fetch_add(1, std::memory_order_acq_rel) + 1 == count && role != Role::Caller)
@@ -226,10 +242,12 @@ void finish(int count) {
   }
 }
 
-void together(int count, Chunk chunk, void* context, int most, Nanoseconds begun) {
+void together(int count, Chunk chunk, void* context, Order order, int most, Nanoseconds begun) {
   region.chunk = chunk;
   region.context = context;
   region.count = count;
+  region.share = order == Order::Apart ? (count + most) / (most + 1) : 0;
+  region.taken.store(0, std::memory_order_relaxed);
   const uint64_t open_to = is_here ? arithmetic() : 0;
   region.done.store(0, std::memory_order_relaxed);
   region.left.store(open_to << 32 | static_cast<uint32_t>(count), std::memory_order_seq_cst);
@@ -352,7 +370,7 @@ void set_threads(int count) {
   refused.store(false, std::memory_order_relaxed); /* try again */
 }
 
-void parallel(int count, Chunk chunk, void* context) {
+void parallel(int count, Chunk chunk, void* context, Order order) {
   const int wished = count > 1 ? threads() - 1 : 0;
   if (wished < 1 || busy.load(std::memory_order_relaxed) ||
       busy.exchange(true, std::memory_order_acquire)) {
@@ -362,7 +380,7 @@ void parallel(int count, Chunk chunk, void* context) {
   const Nanoseconds begun = now();
   const int most = begun < patience.alone_until ? 0 : ready(wished);
   if (most > 0) {
-    together(count, chunk, context, most, begun);
+    together(count, chunk, context, order, most, begun);
   } else {
     alone(count, chunk, context);
   }

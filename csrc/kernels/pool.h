@@ -13,17 +13,25 @@ namespace cowmlx {
 
 using Chunk = void (*)(void* context, int index);
 
+/* How chunks are handed out: one after the other to whoever is idle; or from two places, the caller
+ * beginning at the first and the others behind its share, so that each reads memory in order. */
+enum class Order { Shared, Apart };
+
 /* Run chunks 0 … count - 1 and return when all are done. Any thread may call; while another
  * thread's region is under way the caller computes its own alone. Chunks call nothing that waits,
  * and do not throw. Safe in a forked child, where the caller computes alone from then on. */
-void parallel(int count, Chunk chunk, void* context);
+void parallel(int count, Chunk chunk, void* context, Order order);
+
+inline void parallel(int count, Chunk chunk, void* context) {
+  parallel(count, chunk, context, Order::Shared);
+}
 
 template <class F>
-void parallel(int count, F&& body) {
+void parallel(int count, F&& body, Order order = Order::Shared) {
   using Body = std::remove_reference_t<F>;
   parallel(
       count, [](void* context, int index) { (*static_cast<Body*>(context))(index); },
-      const_cast<std::remove_const_t<Body>*>(&body));
+      const_cast<std::remove_const_t<Body>*>(&body), order);
 }
 
 /* Regions follow each other as long as one is there, with little between them: workers stay awake

@@ -123,7 +123,7 @@ class Preparing {
     if (tasks * slab.parts == 1)
       body(0);
     else
-      parallel(tasks * slab.parts, body);
+      parallel(tasks * slab.parts, body, slab.rows > SMALL_ROWS ? Order::Shared : Order::Apart);
   }
 
  private:

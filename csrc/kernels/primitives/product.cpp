@@ -27,6 +27,9 @@ struct Cut {
     const int64_t most = converts || tiles > 1 ? MAX_GROUP : blocks;
     group = static_cast<int>(std::clamp<int64_t>(even, std::min(least, most), most));
     groups = (blocks + group - 1) / group;
+    if (groups > threads()) groups = (groups + threads() - 1) / threads() * threads();
+    group = (blocks + groups - 1) / groups; /* of one size, so that all threads end together */
+    groups = (blocks + group - 1) / group;
   }
 };
 
