@@ -160,6 +160,8 @@ class ArrayData:
         self._digest = digest
         self._epoch = self._index = 0
         self._order: tuple[int, mx.array] | None = None
+        # The rows of a batch that is asked for next, with its epoch and number.
+        self._ahead: tuple[tuple[int, int], list[mx.array]] | None = None
 
     def prepare(self, step: int) -> Generator[None, None, None]:
         """Do nothing: batches are parts of the arrays."""
@@ -170,16 +172,26 @@ class ArrayData:
         if self._index >= self.steps():
             self._epoch, self._index = self._epoch + 1, 0
             return None
-        begin = self._index * self._size
-        end = min(begin + self._size, self._rows)
+        place = self._epoch, self._index
+        is_ahead = self._ahead is not None and self._ahead[0] == place
+        chosen = self._ahead[1] if self._ahead is not None and is_ahead else self._rows_at(*place)
         self._index += 1
-        if self._seed is None:
-            chosen = [array[begin:end] for array in self._arrays]
-        else:
-            rows = self._order_of(self._epoch)[begin:end]
-            chosen = [mx.take(array, rows, axis=0) for array in self._arrays]
+        self._ahead = None
         mx.eval(chosen)
+        if self._index < self.steps():  # while the step is computed
+            ahead = self._rows_at(self._epoch, self._index)
+            mx.async_eval(ahead)
+            self._ahead = (self._epoch, self._index), ahead
         return self._inputs.batch(chosen, self._micro_batch)
+
+    def _rows_at(self, epoch: int, index: int) -> list[mx.array]:
+        """Return the rows of a batch, lazily."""
+        begin = index * self._size
+        end = min(begin + self._size, self._rows)
+        if self._seed is None:
+            return [array[begin:end] for array in self._arrays]
+        rows = self._order_of(epoch)[begin:end]
+        return [mx.take(array, rows, axis=0) for array in self._arrays]
 
     def _order_of(self, epoch: int) -> mx.array:
         if self._order is None or self._order[0] != epoch:

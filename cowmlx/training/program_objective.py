@@ -238,4 +238,4 @@ def _has_key(program: Program) -> bool:
 
 
 def _rows(batch: Sequence[mx.array]) -> mx.array:
-    return mx.array(batch[0].shape[0] if batch and batch[0].ndim else 1, mx.int32)
+    return mx.array(batch[0].shape[0] if batch and batch[0].ndim else 1, mx.float32)

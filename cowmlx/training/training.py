@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import mlx.core as mx
-from mlx.optimizers import clip_grad_norm
 
-from cowmlx.accelerate import kernels, trained
 from cowmlx.errors import CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.programs.failure import shown
 from cowmlx.programs.operations.half import widened
 from cowmlx.training.objective import Batch, DataSource, Objective, key_of, weighted
 from cowmlx.training.optimizers import Optimizer
+from cowmlx.training.updating import Update
 
 Turns = Generator[list[mx.array], None, "Step"]
 
@@ -55,7 +54,7 @@ class Sums:
             self._add(loss, gradients, number)
         else:
             self._add(loss, gradients, None)
-        self._targets = self._targets + number
+        self._targets = number if self._count == 1 else self._targets + number
 
     def _add(
         self, loss: mx.array, gradients: Mapping[str, mx.array], weight: mx.array | None
@@ -91,36 +90,6 @@ class Sums:
             for name, gradient in self._gradients.items()
         }
         return self._loss / self._targets, means
-
-
-def clipped(
-    gradients: Mapping[str, mx.array], value: float, norm: float
-) -> tuple[dict[str, mx.array], mx.array]:
-    """Return clipped gradients, and their Euclidean norm before, float32 or wider; lazily.
-
-    Args:
-        gradients: by the names of parameters.
-        value: elements are clipped to ±value first; 0: they are not.
-        norm: then all are scaled so that their norm together is at most this, as in
-            ``mlx.optimizers.clip_grad_norm``; 0: they are not.
-    """
-    own = dict(gradients)
-    wide = _widened(own)
-    if trained.takes(*wide.values()):
-        before = kernels.module().norm(list(wide.values()))
-    else:
-        _, before = clip_grad_norm(wide, 1.0)
-    if value > 0:
-        own = {name: mx.clip(array, -value, value) for name, array in own.items()}
-    if norm > 0:
-        scaled, _ = clip_grad_norm(_widened(own), norm)
-        own = {name: array.astype(own[name].dtype) for name, array in scaled.items()}
-    return own, before
-
-
-def _widened(gradients: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Return gradients whose sum of squares is float32 or wider."""
-    return {name: widened(gradient) for name, gradient in gradients.items()}
 
 
 @dataclass(frozen=True)
@@ -223,7 +192,10 @@ class Training:
         self.objective = objective
         self._flagging = objective if isinstance(objective, Flagging) else None
         self.settings = settings
-        self.optimizer = Optimizer(settings.optimizer, objective.parameters())
+        parameters = objective.parameters()
+        self.optimizer = Optimizer(settings.optimizer, parameters)
+        bounds = settings.clip_value, settings.clip_norm
+        self._updated = Update(self.optimizer, *bounds, parameters)
         self.step = 0  # the number of steps, with those that were left out
         self.skipped = 0  # the number of steps that were left out
         # Of the next batch, the source's state; None before any.
@@ -258,16 +230,15 @@ class Training:
     def _update(self, sums: Sums) -> Turns:
         """Compute the last micro-batch and the step at once; keep the result if it is finite."""
         loss, gradients = sums.mean()
-        gradients, norm = clipped(gradients, self.settings.clip_value, self.settings.clip_norm)
         before = self.optimizer.copy_of_state()
         try:
-            updated = self.optimizer.updated(gradients, self.objective.parameters())
+            updated, norm = self._updated(gradients, self.objective.parameters())
             _require_as(self.objective.parameters(), updated, "the optimizer's new value of")
             after, state = self.optimizer.copy_of_state(), self.optimizer.state().values()
         finally:
             self.optimizer.restore(before)  # others may save the training before the step ends
-        del gradients
-        yield from self._computed([loss, norm, sums.targets, *updated.values(), *state])
+        arrays = [loss, norm, sums.targets, *updated.values(), *state]
+        yield from self._computed([] if self._updated.is_computed else arrays)
         targets = _count(sums.targets, "the batch")
         numbers = _number(loss), _number(norm)
         is_finite = all(math.isfinite(number) for number in numbers)

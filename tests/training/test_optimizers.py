@@ -13,7 +13,7 @@ import pytest
 from cowmlx.errors import BadFormat, InvalidArgument
 from cowmlx.training.optimizers import DEFAULT, OPTIMIZERS, Optimizer, matches
 from cowmlx.training.schedules import rate_of
-from cowmlx.training.training import clipped
+from cowmlx.training.updating import clipped
 
 STEPS = 7
 MODEL = {
