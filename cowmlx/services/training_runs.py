@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from time import perf_counter
 
@@ -278,9 +279,16 @@ class TrainingRun(AwaitingCall):
         self._spent = perf_counter() - self._began
 
     def _release(self) -> None:
+        if self._computing is not None:
+            self._let_go()
         self._computing = None
         self._trainee.run = None
         self._streams.give_back(self._stream)
+
+    def _let_go(self) -> None:
+        """Give mlx's thread another operation: it keeps the arrays of its last one until then."""
+        with suppress(Exception), mx.stream(self._stream):
+            mx.async_eval(mx.negative(mx.array(0.0)))
 
 
 class Request:
