@@ -13,8 +13,9 @@ namespace cowmlx {
 
 using Chunk = void (*)(void* context, int index);
 
-/* How chunks are handed out: one after the other to whoever is idle; or from two places, the caller
- * beginning at the first and the others behind its share, so that each reads memory in order. */
+/* How chunks are handed out: one after the other to threads that are idle; or from two places, the
+ * caller beginning at the first and the others behind its share, so that each reads memory in
+ * order. */
 enum class Order { Shared, Apart };
 
 /* Run chunks 0 … count - 1 and return when all are done. Any thread may call; while another
