@@ -130,6 +130,10 @@ def digest_of(arrays: Sequence[mx.array]) -> Generator[None, None, str]:
     return hashed.hexdigest()
 
 
+# Bytes of a batch that is taken before it is asked for.
+_MOST_AHEAD = 16 << 20
+
+
 class ArrayData:
     """Batches of the rows of arrays; the last of an epoch may be smaller.
 
@@ -178,7 +182,8 @@ class ArrayData:
         self._index += 1
         self._ahead = None
         mx.eval(chosen)
-        if self._index < self.steps():  # while the step is computed
+        size = sum(array.nbytes for array in chosen)
+        if self._index < self.steps() and size <= _MOST_AHEAD:  # before the step, or beside it
             ahead = self._rows_at(self._epoch, self._index)
             mx.async_eval(ahead)
             self._ahead = (self._epoch, self._index), ahead

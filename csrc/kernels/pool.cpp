@@ -58,8 +58,9 @@ struct Region {
   int count = 0;
   int share = 0; /* chunks of the caller's share; 0: they are handed out one after the other */
 
-  /* The chunk that the caller, or the others together, take as their `at`th: first those of one
-   * share in order, then the last ones of the other. */
+  /* The chunk that the caller, or the others together, take as their `at`th. Chunks [0, share) are
+   * the caller's share, the rest the others'. Who is through with a share takes the last chunks of
+   * the other one. */
   int index(bool callers, int at) const {
     const int begin = callers ? 0 : share, size = callers ? share : count - share;
     if (at < size) return begin + at;

@@ -28,6 +28,7 @@
 
 namespace {
 
+using cowmlx::Order;
 using cowmlx::parallel;
 using cowmlx::set_threads;
 using cowmlx::threads;
@@ -40,10 +41,11 @@ constexpr int MOST = 64; /* chunks of one */
 void check_region(int count, int seed) {
   int seen[MOST] = {}, twice[MOST] = {};
   EXPECT(count <= MOST);
-  parallel(count, [&](int index) {
+  const auto chunk = [&](int index) {
     seen[index] += seed + index;
     twice[index]++;
-  });
+  };
+  parallel(count, chunk, seed % 2 == 0 ? Order::Shared : Order::Apart);
   for (int index = 0; index < count; index++) {
     EXPECT(seen[index] == seed + index);
     EXPECT(twice[index] == 1);

@@ -235,8 +235,12 @@ def test_a_model_of_sixteen_bits_is_written_as_one(tmp_path: pathlib.Path) -> No
 
 
 def test_a_copy_for_contexts_takes_room_and_turns(tmp_path: pathlib.Path) -> None:
-    """All weights of 16 bits, trained in float32, may be gigabytes."""
+    """All weights of 16 bits, trained in float32, may be gigabytes; those of float32 are shared."""
     path = tiny_models.make(tmp_path / "model", "llama")
+    sizes: list[int] = []
+    shared = trained(load(path), {"type": "full"})
+    drain(export.published_steps(shared, lambda size, what: sizes.append(size)))
+    assert sizes == [0]
     stored = mx.load(str(path / "model.safetensors"))
     half = {name: array.astype(mx.bfloat16) for name, array in stored.items()}  # type: ignore[union-attr]
     mx.save_safetensors(str(path / "model.safetensors"), half, metadata={"format": "mlx"})

@@ -60,7 +60,7 @@ def published_steps(
     """
     trained = objective.parameters()
     arrays = stored(objective)
-    copies = [array for name, array in arrays.items() if array is not trained[name]]
+    copies = [array for name, array in arrays.items() if array.dtype != trained[name].dtype]
     del trained
     require_room(sum(array.nbytes for array in copies), "the adapter")
     while copies:

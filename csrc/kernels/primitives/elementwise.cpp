@@ -321,6 +321,17 @@ class Fusion {
     return true;
   }
 
+  /* Whether an array is a view whose elements lie apart, which would be copied first. */
+  bool gaps(uint32_t place) const {
+    for (auto made = makers_.find(place); made != makers_.end(); made = makers_.find(place)) {
+      const Recorded& step = *made->second;
+      if (!is_view(*step.primitive)) return false;
+      if (is(*step.primitive, "Transpose") || is(*step.primitive, "Slice")) return true;
+      place = step.inputs[0];
+    }
+    return false;
+  }
+
   void close_of(uint32_t place) {
     const auto group = open_.find(place);
     if (group != open_.end()) close(groups_.find(group->second));
@@ -330,8 +341,9 @@ class Fusion {
     const Group group = std::move(which->second);
     groups_.erase(which);
     for (const Recorded& step : group.steps) open_.erase(step.outputs[0]);
-    const bool is_short = arrays_[group.steps[0].outputs[0]].size() < LARGE;
-    if (group.steps.size() == 1 && is_short && !alone_ &&
+    const bool is_worth = arrays_[group.steps[0].outputs[0]].size() >= LARGE &&
+                          std::ranges::none_of(group.inputs, [&](uint32_t at) { return gaps(at); });
+    if (group.steps.size() == 1 && !is_worth && !alone_ &&
         !is_compared(group.instructions[0].code)) {
       written_.push_back(group.steps[0]);
       return;

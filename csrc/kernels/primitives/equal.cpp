@@ -1,4 +1,4 @@
-/* Steps of a recording that compute the same in each replay, or as an earlier one. */
+/* Steps of a recording that fill an array with a number, or compute the same as an earlier one. */
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -24,41 +24,45 @@ std::string text_of(const mx::array& array) {
          std::string(array.data<char>(), array.itemsize());
 }
 
-/* Bytes of a result that is worth keeping. */
+/* Bytes of an array that is worth keeping. */
 constexpr size_t MOST_KEPT = 16 << 10;
 
-bool is_small(const Recorded& step, const std::vector<mx::array>& arrays) {
-  return std::ranges::all_of(step.outputs,
-                             [&](uint32_t place) { return arrays[place].nbytes() <= MOST_KEPT; });
+bool is_number(const mx::array& array) {
+  return array.size() == 1 && array.is_available() && is_sound(array);
+}
+
+/* An array full of a number. */
+mx::array filled(const mx::array& like, const mx::array& number) {
+  mx::array made(like.shape(), like.dtype(), nullptr, std::vector<mx::array>{});
+  made.set_data(mx::allocator::malloc(made.nbytes()));
+  made.set_status(mx::array::Status::available);
+  auto* to = made.data<char>();
+  for (size_t at = 0; at < made.nbytes(); at += made.itemsize())
+    std::memcpy(to + at, number.data<char>(), number.itemsize());
+  return made;
 }
 
 }  // namespace
 
-void take_constant(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-                   std::vector<std::pair<uint32_t, mx::array>>& kept) {
-  std::vector<bool> constant(arrays.size());
-  for (const auto& [place, array] : kept) constant[place] = array.is_available();
-  std::vector<mx::array> found;
-  std::vector<std::pair<uint32_t, mx::array>> computed;
-  for (const Recorded& step : steps) {
-    const auto is_known = [&](uint32_t place) { return constant[place]; };
-    if (!is_small(step, arrays) || !std::ranges::all_of(step.inputs, is_known)) continue;
-    for (const uint32_t place : step.outputs) {
-      constant[place] = true;
-      if (is_view(*step.primitive)) continue; /* others may fuse it */
-      found.push_back(arrays[place]);
-      computed.emplace_back(place, arrays[place]);
-    }
-  }
-  try {
-    mx::eval(found);
-  } catch (const std::exception&) {
-    return; /* a replay shows the failure */
-  }
+void take_filled(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+                 std::vector<std::pair<uint32_t, mx::array>>& kept) {
+  std::map<uint32_t, mx::array> numbers;
+  for (const auto& [place, array] : kept)
+    if (is_number(array)) numbers.emplace(place, array);
   std::erase_if(steps, [&](const Recorded& step) {
-    return constant[step.outputs[0]] && !is_view(*step.primitive);
+    const bool is_full = is(*step.primitive, "Full");
+    if (!is_full && !is(*step.primitive, "Broadcast")) return false;
+    const auto number = numbers.find(step.inputs[0]);
+    const mx::array& made = arrays[step.outputs[0]];
+    if (number == numbers.end() || made.dtype() != number->second.dtype()) return false;
+    if (!is_full) { /* what a full array may read */
+      numbers.emplace(step.outputs[0], number->second);
+      return false;
+    }
+    if (made.nbytes() > MOST_KEPT || made.size() == 0) return false;
+    kept.emplace_back(step.outputs[0], filled(made, number->second));
+    return true;
   });
-  kept.insert(kept.end(), computed.begin(), computed.end());
 }
 
 void take_equal(std::vector<Recorded>& steps,
@@ -68,8 +72,7 @@ void take_equal(std::vector<Recorded>& steps,
   std::iota(same.begin(), same.end(), 0);
   std::map<std::string, uint32_t> numbers;
   for (const auto& [place, array] : kept)
-    if (array.size() == 1 && array.is_available())
-      same[place] = numbers.try_emplace(text_of(array), place).first->second;
+    if (is_number(array)) same[place] = numbers.try_emplace(text_of(array), place).first->second;
   std::map<std::pair<std::string, std::vector<uint32_t>>, std::vector<const Recorded*>> known;
   for (Recorded& step : steps) {
     for (uint32_t& place : step.inputs) place = same[place];

@@ -132,10 +132,10 @@ inline float exact_exp(float x) {
 inline float log(float in) {
   const bool is_small = in < std::numeric_limits<float>::min();
   const float scaled = is_small ? in * 8388608.0F : in;
-  const auto bits = std::bit_cast<int32_t>(scaled);
+  const auto bits = std::bit_cast<uint32_t>(scaled);
   /* The number between sqrt(1/2) and sqrt(2), and the power of 2. */
-  const int32_t above = (bits - 0x3f3504f3) >> 23;
-  const float x = std::bit_cast<float>(bits - (above << 23)) - 1.0F;
+  const int32_t above = static_cast<int32_t>(bits - 0x3f3504f3U) >> 23;
+  const float x = std::bit_cast<float>(bits - (static_cast<uint32_t>(above) << 23)) - 1.0F;
   const float power = static_cast<float>(above) - (is_small ? 23.0F : 0.0F);
   const float z = x * x;
   float y = 7.0376836292e-2F;
@@ -230,7 +230,8 @@ struct LogAddExp {
   float operator()(float a, float b) const {
     const float least = a < b ? a : b, most = a < b ? b : a;
     const float distance = least - most;
-    const float y = most + log1p(exact_exp(distance > -87.0F ? distance : -87.0F));
+    const float root = exact_exp(0.5F * (distance > -174.0F ? distance : -174.0F));
+    const float y = most + log1p(root * root); /* which may be subnormal, or 0 */
     const float found = most == INFINITE || least == -INFINITE ? most : y;
     return a != a || b != b ? NOTHING : found;
   }

@@ -10,7 +10,8 @@ namespace cowmlx {
 
 namespace mx = mlx::core;
 
-/* By their names in mlx, whose operations give the same bits, but for COWMLX_CLOSE. */
+/* By their names in mlx, whose operations give the same bits, but for COWMLX_CLOSE and
+ * LogAddExp. */
 #define COWMLX_PLAIN_BINARY(X) \
   X(Add) X(Subtract) X(Multiply) X(Divide) X(Maximum) X(Minimum) X(Power) X(ArcTan2)
 #define COWMLX_BINARY(X) COWMLX_PLAIN_BINARY(X) X(LogAddExp)

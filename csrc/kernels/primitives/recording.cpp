@@ -87,7 +87,7 @@ class Recording {
     for (const auto& place : places) place_of(place);
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
-    take_constant(steps_, seen_, kept_);
+    take_filled(steps_, seen_, kept_);
     take_equal(steps_, kept_, count_, results_);
     remove_unread();
     if (steady && stream_.device == mx::Device::cpu) take_products(steps_, seen_);

@@ -39,12 +39,12 @@ inline bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
 
-/* Compute small results of what is kept once, and keep them. `arrays`: those of all places; `kept`:
- * those that the recording holds, by their places. */
-void take_constant(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-                   std::vector<std::pair<uint32_t, mx::array>>& kept);
+/* Fill small arrays with numbers that are kept, and keep them, too. `arrays`: those of all places;
+ * `kept`: those that the recording holds, by their places. */
+void take_filled(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+                 std::vector<std::pair<uint32_t, mx::array>>& kept);
 
-/* Let steps read the results of earlier ones that compute the same, and so leave their own unread.
+/* Let steps read the results of earlier ones that compute the same, so that nothing reads theirs.
  * `kept`: arrays that the recording holds, by their places; `count`: of all places; `results`: the
  * places that the recording returns. */
 void take_equal(std::vector<Recorded>& steps,
