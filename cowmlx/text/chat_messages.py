@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from cowmlx import json_text
 from cowmlx.errors import InvalidArgument, Unsupported
+from cowmlx.text.templates.arguments import Arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,25 +184,17 @@ def with_arguments(messages: list[dict[str, Any]], *, as_text: bool) -> list[dic
 def _with_arguments(call: dict[str, Any], as_text: bool) -> dict[str, Any]:
     if "function" in call:
         return {**call, "function": _with_arguments(call["function"], as_text)}
-    arguments = call["arguments"]
+    given = call["arguments"]
+    text = given if isinstance(given, str) else json_text.dump(given)
     if as_text:
-        is_text = isinstance(arguments, str)
-        return call if is_text else {**call, "arguments": json_text.dump(arguments)}
-    if isinstance(arguments, str):
+        return {**call, "arguments": text}
+    members = given
+    if isinstance(given, str):
         try:
-            arguments = json_text.parse(arguments)
+            members = json_text.parse(given)
         except json_text.Malformed:
             return call
-    return {**call, "arguments": arguments} if isinstance(arguments, dict) else call
-
-
-def prints_arguments(text: str, messages: list[dict[str, Any]]) -> bool:
-    """Whether a prompt has the arguments of a call as Python writes an object, not JSON."""
-    functions = (
-        call.get("function", call) for message in messages for call in message.get("tool_calls", ())
-    )
-    objects = (function["arguments"] for function in functions)
-    return any(isinstance(one, dict) and one and str(one) in text for one in objects)
+    return {**call, "arguments": Arguments(members, text)} if isinstance(members, dict) else call
 
 
 def mark_continuation(messages: list[dict[str, Any]], field: str, source: str) -> str:

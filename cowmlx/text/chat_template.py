@@ -269,20 +269,17 @@ class ChatTemplate:
     def _render(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         """Render checked messages, with arguments of tool calls in the form that is read.
 
-        Most templates take objects. Some put JSON text together, which an object fails, or print
-        the arguments as they are.
+        Most templates take objects. Some take JSON text alone, and fail on an object.
         """
         if not any(message.get("tool_calls") for message in messages):
             return self._rendered(messages, options)
-        objects = chat_messages.with_arguments(messages, as_text=False)
         try:
-            text = self._rendered(objects, options)
-            if not chat_messages.prints_arguments(text, objects):
-                return text
+            return self._rendered(chat_messages.with_arguments(messages, as_text=False), options)
         except InvalidArgument as error:
-            if not isinstance(error.__cause__, TypeError):
-                raise
-        return self._rendered(chat_messages.with_arguments(messages, as_text=True), options)
+            try:
+                return self._rendered(chat_messages.with_arguments(messages, as_text=True), options)
+            except (BadFormat, InvalidArgument):
+                raise error from error.__cause__
 
     def _rendered(self, messages: list[dict[str, Any]], options: dict[str, Any]) -> str:
         continued = options.get("continue_final_message") or False

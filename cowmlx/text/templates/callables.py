@@ -13,6 +13,7 @@ from jinja2.utils import Cycler, Joiner, Namespace, pass_environment
 from markupsafe import Markup
 
 from cowmlx.text.templates import operators
+from cowmlx.text.templates.arguments import Arguments
 from cowmlx.text.templates.budget import MAX_RANGE, OverBudget
 from cowmlx.text.templates.values import (
     ENTRY_BYTES,
@@ -240,16 +241,18 @@ _STR: dict[str, Method] = {
     "join": _join,
 }
 _SEQUENCE = {name: _find_item(name) for name in ("index", "count")}
+_OBJECT: dict[str, Method] = {
+    "get": _get,
+    "copy": _copy_dict,
+    **{name: _of_fixed_size(dict, name) for name in ("items", "keys", "values")},
+}
 METHODS: dict[type, dict[str, Method]] = {
     str: _STR,
     Markup: _STR,
     list: {**_SEQUENCE, "copy": listed},
     tuple: _SEQUENCE,
-    dict: {
-        "get": _get,
-        "copy": _copy_dict,
-        **{name: _of_fixed_size(dict, name) for name in ("items", "keys", "values")},
-    },
+    dict: _OBJECT,
+    Arguments: _OBJECT,
     float: {"is_integer": _of_fixed_size(float, "is_integer")},
     LoopContext: {"cycle": _of_fixed_size(LoopContext, "cycle"), "changed": _changed},
     Cycler: {name: _of_fixed_size(Cycler, name) for name in ("next", "reset")},

@@ -140,7 +140,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Carry out ``obj.attribute``."""
         self.budget.step()
-        if type(obj) is dict and attribute not in _DICT_NAMES:
+        if isinstance(obj, dict) and attribute not in _DICT_NAMES:
             if attribute in obj:
                 return obj[attribute]
             return self._missing(obj, attribute)
@@ -153,7 +153,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         """Carry out ``obj[argument]``."""
         budget = self.budget
         budget.step()
-        if type(obj) is dict and isinstance(argument, str):
+        if isinstance(obj, dict) and isinstance(argument, str):
             values.pay_for_hash(budget, argument)
             if argument in obj:
                 return obj[argument]

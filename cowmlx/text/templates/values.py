@@ -13,6 +13,7 @@ import itertools
 from jinja2.runtime import LoopContext, Macro, Undefined
 from jinja2.utils import Namespace
 
+from cowmlx.text.templates.arguments import Arguments
 from cowmlx.text.templates.budget import MAX_NESTING, Budget, OverBudget
 
 TYPE_CHECKING = False
@@ -138,6 +139,8 @@ class Tree:
             self.is_ascii = self.is_ascii and value.isascii()
         elif isinstance(value, int):
             self.characters += value.bit_length() // 3
+        elif isinstance(value, Arguments):
+            self._count(str(value))
 
     def text_bytes(self) -> int:
         """Return the bytes that the value's text takes at most."""
@@ -151,8 +154,8 @@ def measure(budget: Budget, value: Any) -> Tree:
         OverBudget: it is too large, or nested too deeply.
     """
     tree = Tree()
+    tree._count(value)
     if not isinstance(value, CONTAINERS):
-        tree._count(value)
         return tree
     open_ones = [_children(budget, value)]
     while open_ones:

@@ -7,6 +7,8 @@ import json
 import pytest
 from support import scripted
 from support.chats import USER
+from support.library import StatusError
+from support.signatures import EINVAL
 
 ARGUMENTS = {"q": 'Größe "x"', "n": 3, "deep": {"a": [None, True]}}
 JSON = json.dumps(ARGUMENTS, ensure_ascii=False)
@@ -31,18 +33,37 @@ TEMPLATES = {
     ),
     "joined": ("{{ 'json ' + c['function']['arguments'] + '!' }}", f"json {JSON}!"),
     "printed": ("{{ c.function.arguments }}", JSON),
+    "printed by filters": ("{{ c.function.arguments | string | trim }}", JSON),
+    "formatted": (
+        "{{ '%s' % c.function.arguments }}{{ '{}'.format(c.function.arguments) }}",
+        JSON * 2,
+    ),
+    "trimmed": ("{{ c.function.arguments.strip() }}", JSON),
+    "as text alone": (
+        "{% if c.function.arguments is not string %}{{ raise_exception('no text') }}{% endif %}"
+        "{{ c.function.arguments }}",
+        JSON,
+    ),
+    "by name": (
+        "{{ c.function.arguments.n }}{{ c.function.arguments['n'] }}"
+        "{{ c.function.arguments.get('n') }}{{ c.function.arguments['text'] is defined }}",
+        "333False",
+    ),
     "joined as text": ("{{ 'json ' ~ c.function.arguments }}", f"json {JSON}"),
     "with the call": ("{{ c.function | tojson }}", f'{{"name": "look", "arguments": {JSON}}}'),
 }
 
 
-def prompt(lib, model, arguments, inside="function"):
+def prompt(lib, model, arguments, inside="function", said=USER["content"]):
     call = {"name": "look", "arguments": arguments}
     calls = [{"type": "function", "function": call} if inside else call]
-    messages = [USER, {"role": "assistant", "content": None, "tool_calls": calls}]
+    messages = [
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+    ]
     text = lib.detokenize(model, lib.chat_prompt(model, messages))
-    assert text.startswith(USER["content"])
-    return text.removeprefix(USER["content"])
+    assert text.startswith(said)
+    return text.removeprefix(said)
 
 
 @pytest.fixture
@@ -75,3 +96,27 @@ def test_a_call_without_function_around_it(lib, loaded, form):
 def test_text_that_is_no_object_stays_text(lib, loaded, text):
     model = loaded(START + "{{ c.function.arguments | tojson }}" + END)
     assert prompt(lib, model, text) == json.dumps(text)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_message_may_show_the_arguments_as_python_does(lib, loaded, name, form):
+    written, expected = TEMPLATES[name]
+    model = loaded(START + written + END)
+    assert prompt(lib, model, FORMS[form], said=f"called with {ARGUMENTS}") == expected
+
+
+@pytest.mark.parametrize("name", ["printed", "joined", "trimmed"])
+def test_text_is_printed_as_it_was_given(lib, loaded, name):
+    written, expected = TEMPLATES[name]
+    text = json.dumps(ARGUMENTS, ensure_ascii=False, indent=1)
+    model = loaded(START + written + END)
+    assert prompt(lib, model, text) == expected.replace(JSON, text)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_template_that_takes_neither_is_refused_for_the_object(lib, loaded, form):
+    model = loaded(START + "{{ raise_exception(c.function.arguments is string) }}" + END)
+    with pytest.raises(StatusError, match="says: False") as failed:
+        prompt(lib, model, FORMS[form])
+    assert failed.value.status == EINVAL
