@@ -18,7 +18,7 @@ from cowmlx.generated import constants
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
+    from typing import Any, TypeGuard
 
 _MAX_BYTES = {
     constants.GRAMMAR_JSON_SCHEMA: 256 << 10,
@@ -40,7 +40,7 @@ _MAX_INTERSECTIONS = 16  # & and ~ of Lark: exponential
 _MAX_CLASSES = 64  # of characters, where case is ignored: about 10 ms for one of all characters
 _EXACT = 1 << 53  # integers up to here: the library reads them as float64
 _LARGEST = 1 << 63  # the first integer beyond those of the library
-_LEAST = -_LARGEST + 512  # at numbers from here down the library recurses without end
+_LEAST = -_LARGEST + 512  # at ranges of an integer from here down the library recurses without end
 
 # What a schema may say that bounds nothing.
 ANNOTATIONS = frozenset(
@@ -172,7 +172,7 @@ def check_schema(schema: Any) -> None:
         merges += len(rules) > 1 and not rules.isdisjoint(("$ref", "anyOf", "oneOf"))
         _check_range(node)
         multiple, reference = node.get("multipleOf"), node.get("$ref")
-        if isinstance(multiple, int | float) and not isinstance(multiple, bool):
+        if _is_number(multiple):
             multiples.add(_significand(multiple))
         if isinstance(reference, str):
             references.add(reference)
@@ -190,8 +190,8 @@ def check_schema(schema: Any) -> None:
         product *= multiple
     if product > _MAX_MULTIPLE:
         raise InvalidArgument(
-            f"grammar: the numbers of its multipleOf, without their zeros at the end, have the "
-            f"product {product:.3g}; at most {_MAX_MULTIPLE} is supported",
+            f"grammar: the product of the numbers of its multipleOf, without their zeros at the "
+            f"end, is above {_MAX_MULTIPLE}, the most that is supported",
             reason="limit_exceeded",
             argument="grammar",
             limit=_MAX_MULTIPLE,
@@ -201,14 +201,31 @@ def check_schema(schema: Any) -> None:
 
 
 def _check_range(node: dict[str, Any]) -> None:
-    """Raise InvalidArgument if rounding moves the ends of a short range of integers."""
+    """Raise InvalidArgument if an end of a range is too low, or rounding moves that of a short one.
+
+    Of a short range of integers only: floats stay as they are.
+    """
     lowest, highest = (
-        [node[name] for name in names if isinstance(node.get(name), int | float)]
+        [node[name] for name in names if _is_number(node.get(name))]
         for names in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
     )
-    if lowest and highest and max(highest) - min(lowest) < _EXACT:
+    for end in (*lowest, *highest):
+        if end <= _LEAST:
+            raise InvalidArgument(
+                f"grammar: the end {str(end)[:40]} of a range in it is too low; numbers above "
+                f"{_LEAST} are supported",
+                reason="limit_exceeded",
+                argument="grammar",
+                limit=_LEAST,
+            )
+    # No difference: that of a float and an integer of hundreds of digits is an OverflowError.
+    if lowest and highest and max(highest) < min(lowest) + _EXACT:
         for end in filterfalse(_is_exact, (*lowest, *highest)):
             raise _inexact(end)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_exact(number: float) -> bool:
@@ -258,9 +275,8 @@ def _literals(schema: Any) -> tuple[int, int]:
     while waiting:
         node, is_literal = waiting.pop()
         if not isinstance(node, dict | list):
-            number = node if isinstance(node, int | float) else 0
-            if number <= _LEAST or (is_literal and not _is_exact(number)):
-                raise _inexact(number)
+            if is_literal and isinstance(node, int) and not _is_exact(node):
+                raise _inexact(node)
             continue
         parts += is_literal and 1 + len(node)
         if isinstance(node, list) or is_literal:
