@@ -178,6 +178,13 @@ def test_a_slice_from_the_end():
         program_of(from_the_end("n"))
 
 
+def test_a_slice_from_the_end_by_a_dimension_of_0_is_empty():
+    """Its shape is that of a dimension, though ONNX would take all of it."""
+    program = program_of(from_the_end("2*m+1"))
+    assert program.outputs[0].spec.shape == program.inputs[0].spec.shape
+    assert run(program, x=zeros(1), other=zeros(0))[0].tolist() == []
+
+
 def test_what_ends_before_it_begins_is_empty():
     """A slice from m to 0, and a range to -m."""
     nodes = [

@@ -268,6 +268,8 @@ def _bounded(place: Dim, side: Dim) -> Dim:
         return side
     if isinstance(place, int) and place < 0:
         return side + place
+    # -n counts from the end. At n = 0 ONNX takes it for the start; the size of a slice that is
+    # right for both would not equal n, and later nodes that need n would be refused.
     if not isinstance(place, int) and at_least(0, place):
         if at_least(side + place, 0):
             return side + place
