@@ -198,9 +198,11 @@ class Model:
             kind = "is an encoder, which"
         elif self.labels is not None:
             kind = "is a classifier, which"
+        tasks = f"its tasks are {', '.join(self.tasks)}"
+        if not self.tasks:
+            tasks = "on several machines it has no tasks"
         raise Unsupported(
-            f"{what}: this {self.architecture} model {kind} generates nothing; its tasks are "
-            f"{', '.join(self.tasks)}",
+            f"{what}: this {self.architecture} model {kind} generates nothing; {tasks}",
             argument="model",
             value=self.architecture,
         )

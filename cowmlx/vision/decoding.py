@@ -25,7 +25,7 @@ _MOST_SCANS, _MOST_SEGMENTS = 100, 4096  # of a JPEG; encoders write about 10 sc
 _MARKER = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")  # those with a length, and the last one
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
 _STORED = 4  # bytes of a pixel of color in Pillow
-_SCALES = {"L;2": 85, "L;4": 17}  # from grey of 2 and 4 bits to 8
+_GREYS = {"L;2": (3, 85), "L;4": (15, 17)}  # bits of grey, and the factor to 8 bits
 _RUN_LENGTHS = {1: "RLE8", 2: "RLE4"}  # of BMP; Pillow decodes them in Python, byte by byte
 
 
@@ -166,7 +166,8 @@ def _key(image: Any) -> Any:
     """Return the transparent color of an image, as Pillow's pixels have it; None: there is none.
 
     Pillow keeps that of a PNG as stored, also where its pixels have more or fewer bits, and texts
-    of a PNG by their names beside it.
+    of a PNG by their names beside it. Of 16 bits of color its pixels have the high ones alone, so
+    colors that differ in low bits from the transparent one are transparent, too.
     """
     key = image.info.get("transparency")
     if isinstance(key, str):
@@ -174,8 +175,9 @@ def _key(image: Any) -> Any:
     stored = image.tile[0][3] if image.format == "PNG" and image.tile else None
     if stored == "RGB;16B" and isinstance(key, tuple):
         return tuple(value >> 8 for value in key)
-    if stored in _SCALES and isinstance(key, int):
-        return key * _SCALES[stored]
+    if stored in _GREYS and isinstance(key, int):
+        bits, factor = _GREYS[stored]
+        return (key & bits) * factor
     return key
 
 

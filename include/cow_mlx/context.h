@@ -189,7 +189,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save_array(cow_mlx_context context, c
  * cow_mlx_context_load().
  *
  * @param array  of one axis of bytes (uint8), such as cow_mlx_array_create() makes of the host's
- *               memory; nothing keeps or changes it. It has less than 2 GiB, as every axis
+ *               memory; nothing keeps or changes it. An array has less than 2 GiB
  * @retval COW_MLX_EINVAL     the array has another dtype or shape
  * @retval COW_MLX_EFORMAT    as cow_mlx_context_load()
  * @retval COW_MLX_ECONTEXT   as cow_mlx_context_load()

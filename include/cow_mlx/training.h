@@ -141,9 +141,9 @@ typedef struct cow_mlx_fit_params {
   size_t validation_count;         /**< 0 (default): none */
   size_t evaluate_every;  /**< steps between two evaluations; 0 (default): after each epoch */
   size_t patience;        /**< evaluations in a row without a better one after which the fit ends,
-                               and the parameters become those of the best on these validation
-                               data, in fits with patience; otherwise they are those of the last
-                               step. 0 (default): none */
+                               with the parameters of the best one in fits with patience on these
+                               validation data. A fit that ends otherwise has the parameters of
+                               its last step. 0 (default): none */
   double min_delta;       /**< how much lower a loss has to be to be better; default 0 */
   const char* folder;     /**< where save_every saves; or NULL (default) */
   size_t save_every;      /**< steps after which the training is saved; 0 (default): never */

@@ -20,6 +20,7 @@ from support import tiny_models
 from support.loaded import load
 
 from cowmlx.__main__ import main
+from cowmlx.commands.train import events
 
 OPTIONS = ["--learning-rate", "1e-3", "--batch", "3", "--dropout", "0.1", "--seed", "4"]
 LINES = [{"prompt": f"Item {i}?", "completion": f"It is {'red' if i % 2 else 'blue'}."}
@@ -149,6 +150,29 @@ def test_a_fit_that_fails_can_be_resumed(
     done = train(model, data, out, "--steps", str(steps[-1]), *options, "--resume")
     assert done.returncode == 0, done.stderr
     assert weights(out)
+
+
+def test_a_picture_that_fails_takes_nothing_from_a_fit_that_fails(
+    model: pathlib.Path,
+    data: pathlib.Path,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    saved = []
+
+    def draw(*_: Any) -> str:
+        saved.append((tmp_path / "out.run/training.safetensors").exists())
+        raise ValueError("no picture")
+
+    words = command(model, data, tmp_path / "out", "--steps", "9", "--learning-rate", "1e38")
+    monkeypatch.setattr(sys, "argv", [*words[2:], "--save-every", "0"])
+    monkeypatch.setattr(events, "draw", draw)
+    assert main() == 1
+    told = capsys.readouterr()
+    assert "must be finite" in told.err
+    assert "continue with --resume" in told.out
+    assert saved == [True]
 
 
 def test_the_result_does_not_depend_on_the_picture(

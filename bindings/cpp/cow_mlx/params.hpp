@@ -352,9 +352,9 @@ struct FitFields : protected cow_mlx_fit_params {
   using cow_mlx_fit_params::event_every;
   /** steps between two evaluations; 0 (default): after each epoch */
   using cow_mlx_fit_params::evaluate_every;
-  /** evaluations in a row without a better one after which the fit ends, and the parameters
-   *  become those of the best on these validation data, in fits with patience; otherwise they are
-   *  those of the last step. 0 (default): none */
+  /** evaluations in a row without a better one after which the fit ends, with the parameters of
+   *  the best one in fits with patience on these validation data. A fit that ends otherwise has
+   *  the parameters of its last step. 0 (default): none */
   using cow_mlx_fit_params::patience;
   /** how much lower a loss has to be to be better; default 0 */
   using cow_mlx_fit_params::min_delta;

@@ -157,22 +157,21 @@ class Run:
         self._export(table)
 
     def _stop(self, table: Table, error: BaseException, first: int) -> None:
-        """Save a training that has ended early; where it has failed, its error counts alone."""
+        """Save a training that has ended early, and draw it; its error counts before others."""
         from cowmlx.services import training_files
 
         step = self._trainee.training.step
-        with suppress(OSError):
-            self._draw(table)
         is_stopped = isinstance(error, KeyboardInterrupt)
-        if not (is_stopped or step > first):
-            return
-        try:
-            finished(training_files.save(self._trainee, self._place))
-        except CowMlxError:
-            if is_stopped:
-                raise
-        else:
-            write(f"stopped after step {step}; continue with --resume\n")
+        if is_stopped or step > first:
+            try:
+                finished(training_files.save(self._trainee, self._place))
+            except CowMlxError:
+                if is_stopped:
+                    raise
+            else:
+                write(f"stopped after step {step}; continue with --resume\n")
+        with suppress(Exception):
+            self._draw(table)
 
     def _fit(self, table: Table, show: Callable[[dict[str, Any]], None]) -> None:
         from cowmlx.services import training_files

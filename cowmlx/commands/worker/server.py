@@ -83,8 +83,10 @@ class Server:
     def _accept(self) -> None:
         try:
             sock, place = self._listener.accept()
-        except OSError as error:  # it has gone again
-            if error.errno not in _GONE:  # or waits until a descriptor is free
+        except OSError as error:
+            # A connection that has gone is no longer there. One that no descriptor is free for
+            # stays, and the next wait would end at once.
+            if error.errno not in _GONE:
                 time.sleep(LOOK_SECONDS)
             return
         if sum(not guest.runs for guest in self._guests) >= MAX_GUESTS:

@@ -23,7 +23,7 @@ def kinds(config: dict[str, Any], layers: int, every: int, first: int = 0) -> tu
     Args:
         config: what ``config.json`` says.
         layers: how many there are.
-        every: so many layers, one sees all tokens, where the config lists no kinds.
+        every: one layer in so many sees all tokens, where the config lists no kinds.
         first: the place of the first of these.
 
     Raises:

@@ -79,7 +79,7 @@ class Scope:
             with np.errstate(over="ignore", invalid="ignore"):  # which it would print
                 array = array.astype(numpy_type(dtype))
         self.book.hold(array.size)
-        kind = dtype or "int64" if array.dtype == object else str(array.dtype)
+        kind = (dtype or "int64") if array.dtype == object else str(array.dtype)
         return Value(Spec(tuple(array.shape), kind), self, known=array)
 
     def fixed(self, name: str, spec: Spec, given: Any) -> Value:

@@ -102,7 +102,7 @@ def test_a_context_too_large_for_an_array_is_refused(
 ):
     context = open_context(tiny(KV))
     lib.begin(context, START, max_tokens=0)
-    monkeypatch.setattr(disk, "MOST_IN_MEMORY", 1000, raising=False)
+    monkeypatch.setattr(disk, "MOST_IN_MEMORY", 1000)
     with pytest.raises(StatusError, match=r"an array at most 1000: .* context_save") as failed:
         saved(lib, context)
     assert failed.value.status == EUNSUPPORTED

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,8 @@ def test_a_ping_that_comes_with_the_proof_is_answered():
     watch = Watch(1, 2, "key")
     place = watch.listen("127.0.0.1")
     host, _, port = place.rpartition(":")
-    with socket.create_server(("127.0.0.1", 0)) as right:
-        left = Connection(socket.create_connection((host, int(port))))
+    left = Connection(socket.create_connection((host, int(port))))
+    with socket.create_server(("127.0.0.1", 0)) as right, closing(left):
         proof = {"proof": Watch(0, 2, "key")._proof(0)}
         left._out += wire.encoded(proof)
         left.send({"ping": 0})
@@ -49,11 +50,13 @@ def test_a_ping_that_comes_with_the_proof_is_answered():
         ended = threading.Event()
         voice = Voice(ours, 0)
         voice._miss = lambda rank: ended.set()  # which would end this process
-        with its:
+        with ours, its:
             voice.watch(watch)
             assert received(left)[0] == {"pong": 0}
             left.close()
             assert ended.wait(SECONDS)
+    for neighbour in watch._neighbours:
+        neighbour.connection.close()
 
 
 def test_the_largest_message_may_come_in_two_pieces():

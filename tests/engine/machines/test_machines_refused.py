@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import struct
 
+import mlx.core as mx
 import pytest
 from support import in_process, tiny_models
 from support.library import StatusError
@@ -225,6 +227,21 @@ def test_a_model_that_the_worker_lacks(fails, start_worker, tmp_path, place):
     status, reason, message = fails("tensor", workers=[worker.address])
     assert (status, reason) == (EFORMAT, "weights_mismatch")
     assert "another model than the host's" in message
+
+
+def test_a_model_without_a_head_has_no_tasks(lib, start_worker, tmp_path, place, secret):
+    folder = tmp_path / "models/headless"
+    shutil.copytree(place / "models/tensor", folder)
+    stored = dict(mx.load(str(folder / "model.safetensors")))
+    kept = {name: array for name, array in stored.items() if not name.startswith("lm_head.")}
+    mx.save_safetensors(str(folder / "model.safetensors"), kept, {"format": "mlx"})
+    tiny_models.change_config(folder, {"architectures": ["LlamaModel"]})
+    model = lib.load(folder, **on([start_worker(models=tmp_path / "models")], secret))
+    assert lib.info(model)["tasks"] == []
+    with pytest.raises(StatusError, match="nothing; on several machines it has no tasks") as caught:
+        lib.context(model)
+    lib.free_model(model)
+    assert caught.value.status == EUNSUPPORTED
 
 
 def test_a_worker_that_is_busy(lib, fails, start_worker, place, secret):

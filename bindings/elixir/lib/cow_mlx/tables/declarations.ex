@@ -298,7 +298,7 @@ defmodule CowMLX.Declarations do
         {:next_batch, :callback, nil, "or NULL (default): inputs are given"},
         {:validation, :arrays, nil, "data like inputs, to evaluate on"},
         {:evaluate_every, :integer, nil, "steps between two evaluations; 0 (default): after each epoch"},
-        {:patience, :integer, nil, "evaluations in a row without a better one after which the fit ends, and the parameters become those of the best on these validation data, in fits with patience; otherwise they are those of the last step. 0 (default): none"},
+        {:patience, :integer, nil, "evaluations in a row without a better one after which the fit ends, with the parameters of the best one in fits with patience on these validation data. A fit that ends otherwise has the parameters of its last step. 0 (default): none"},
         {:min_delta, :number, nil, "how much lower a loss has to be to be better; default 0"},
         {:folder, :string, nil, "where save_every saves; or NULL (default)"},
         {:save_every, :integer, nil, "steps after which the training is saved; 0 (default): never"},

@@ -1507,9 +1507,9 @@ impl FitParams<'_> {
         self
     }
 
-    /// Evaluations in a row without a better one after which the fit ends, and the parameters
-    /// become those of the best on these validation data, in fits with patience; otherwise they
-    /// are those of the last step. 0 (default): none.
+    /// Evaluations in a row without a better one after which the fit ends, with the parameters of
+    /// the best one in fits with patience on these validation data. A fit that ends otherwise has
+    /// the parameters of its last step. 0 (default): none.
     pub fn patience(mut self, patience: usize) -> Self {
         self.patience = Some(patience);
         self

@@ -1026,7 +1026,7 @@ COW_MLX_API cow_mlx_status cow_mlx_context_save_array(cow_mlx_context context, c
  * cow_mlx_context_load().
  *
  * @param array  of one axis of bytes (uint8), such as cow_mlx_array_create() makes of the host's
- *               memory; nothing keeps or changes it. It has less than 2 GiB, as every axis
+ *               memory; nothing keeps or changes it. An array has less than 2 GiB
  * @retval COW_MLX_EINVAL     the array has another dtype or shape
  * @retval COW_MLX_EFORMAT    as cow_mlx_context_load()
  * @retval COW_MLX_ECONTEXT   as cow_mlx_context_load()
@@ -2455,9 +2455,9 @@ typedef struct cow_mlx_fit_params {
   size_t validation_count;         /**< 0 (default): none */
   size_t evaluate_every;  /**< steps between two evaluations; 0 (default): after each epoch */
   size_t patience;        /**< evaluations in a row without a better one after which the fit ends,
-                               and the parameters become those of the best on these validation
-                               data, in fits with patience; otherwise they are those of the last
-                               step. 0 (default): none */
+                               with the parameters of the best one in fits with patience on these
+                               validation data. A fit that ends otherwise has the parameters of
+                               its last step. 0 (default): none */
   double min_delta;       /**< how much lower a loss has to be to be better; default 0 */
   const char* folder;     /**< where save_every saves; or NULL (default) */
   size_t save_every;      /**< steps after which the training is saved; 0 (default): never */

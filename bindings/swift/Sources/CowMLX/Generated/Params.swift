@@ -780,9 +780,9 @@ public struct FitParams: Sendable {
   public var eventEvery: Int
   /// Steps between two evaluations; 0 (default): after each epoch.
   public var evaluateEvery: Int
-  /// Evaluations in a row without a better one after which the fit ends, and the parameters
-  /// become those of the best on these validation data, in fits with patience; otherwise they are
-  /// those of the last step. 0 (default): none.
+  /// Evaluations in a row without a better one after which the fit ends, with the parameters of
+  /// the best one in fits with patience on these validation data. A fit that ends otherwise has
+  /// the parameters of its last step. 0 (default): none.
   public var patience: Int
   /// How much lower a loss has to be to be better; default 0.
   public var minDelta: Double
