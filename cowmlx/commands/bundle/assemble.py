@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import json
 import os
 import platform
 import re
@@ -18,6 +19,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
+from cowmlx import json_text
 from cowmlx.commands import origin
 from cowmlx.commands.bundle import (
     BundleError,
@@ -196,6 +198,8 @@ class Bundle:
         names = [f"licences/{name}/{text.name}" for text in texts]
         for text, target in zip(texts, names, strict=True):
             self._add(text, self._folder / target)
+            if text.suffix == ".json":  # a list of libraries that are compiled in
+                _shorten(self._folder / target)
         component = {"name": name, "version": version, "licence": licence, "licence_files": names}
         self.parts[self._part]["components"].append(component)
 
@@ -410,6 +414,12 @@ class Bundle:
         manifest.count(written)
         manifest.write(self._folder, written)
         return written
+
+
+def _shorten(path: Path) -> None:
+    """Write JSON without spaces, with the same contents."""
+    contents = json_text.parse(path.read_bytes())
+    path.write_text(json.dumps(contents, ensure_ascii=False, separators=(",", ":")), "utf-8")
 
 
 def _compiled_in(kernels: Path) -> str:
