@@ -1,5 +1,7 @@
 /* Sums of float32 over axes that lie beside each other, in recordings: with the bits of mlx's,
  * which adds one number after the other where it has no vectors. */
+#include <string_view>
+
 #include "mlx/backend/cpu/simd/simd.h"
 #include "recording.h"
 
@@ -9,6 +11,46 @@ namespace {
 constexpr int ROWS = 8;        /* that are added up beside each other: one would wait for itself */
 constexpr int COLUMNS = 512;   /* that one thread takes at a time */
 constexpr int CHUNK = 1 << 14; /* numbers of rows that one thread takes at a time, about */
+
+constexpr int NARROW = 64; /* columns whose sums stay in registers */
+
+/* Add up N columns side by side, of `count` lines that are `inner` numbers apart. */
+template <int N>
+[[gnu::always_inline]] inline void add_columns(const float* from, int64_t inner, int64_t count,
+                                               float* to) {
+  float totals[N] = {};
+  for (int64_t line = 0; line < count; line++, from += inner)
+    for (int column = 0; column < N; column++) totals[column] += from[column];
+  std::copy_n(totals, N, to);
+}
+
+[[gnu::always_inline]] inline void add_narrow(const float* from, int64_t inner, int64_t count,
+                                              int n, float* to) {
+  int at = 0;
+  for (; at + 32 <= n; at += 32) add_columns<32>(from + at, inner, count, to + at);
+  for (; at + 8 <= n; at += 8) add_columns<8>(from + at, inner, count, to + at);
+  for (; at < n; at++) add_columns<1>(from + at, inner, count, to + at);
+}
+
+void add_narrow_plainly(const float* from, int64_t inner, int64_t count, int n, float* to) {
+  add_narrow(from, inner, count, n, to);
+}
+
+#ifdef __x86_64__
+[[gnu::target("avx2")]] void add_narrow_with_avx2(const float* from, int64_t inner, int64_t count,
+                                                  int n, float* to) {
+  add_narrow(from, inner, count, n, to);
+}
+#endif
+
+void add_narrow(const Table& table, const float* from, int64_t inner, int64_t count, int n,
+                float* to) {
+#ifdef __x86_64__
+  if (std::string_view(table.name) != "portable")
+    return add_narrow_with_avx2(from, inner, count, n, to);
+#endif
+  add_narrow_plainly(from, inner, count, n, to);
+}
 
 /* x (outer, count, inner) is added up over its middle axis. */
 struct SumJob {
@@ -42,6 +84,7 @@ struct SumJob {
   void lines(const Table& table, int64_t place, int64_t first, int n) const {
     const float* from = x + place * count * inner + first;
     float* to = out + place * inner + first;
+    if (n <= NARROW) return add_narrow(table, from, inner, count, n, to);
     std::fill_n(to, n, 0.0F);
     for (int64_t line = 0; line < count; line++) table.add(to, from + line * inner, 1, n, to);
   }
