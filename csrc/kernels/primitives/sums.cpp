@@ -43,8 +43,8 @@ void add_narrow_plainly(const float* from, int64_t inner, int64_t count, int n, 
 }
 #endif
 
-void add_narrow(const Table& table, const float* from, int64_t inner, int64_t count, int n,
-                float* to) {
+void add_narrow([[maybe_unused]] const Table& table, const float* from, int64_t inner,
+                int64_t count, int n, float* to) {
 #ifdef __x86_64__
   if (std::string_view(table.name) != "portable")
     return add_narrow_with_avx2(from, inner, count, n, to);
