@@ -557,8 +557,8 @@ type TrainingParams struct {
 	// rows computed at once; their gradients are summed up, and divided by all targets of the
 	// batch. 0 (default): all rows
 	MicroBatch uint64
-	// skip a step whose loss or gradient is not finite, also in events of several steps; default
-	// false: it is an error, and nothing is changed
+	// skip a step whose loss or gradient is not finite; the means of an event leave such steps
+	// out. Default false: it is an error, and nothing is changed
 	SkipNonFinite bool
 	// JSON: the weights of a model to train; NULL (default): LoRA
 	FineTune string

@@ -149,7 +149,7 @@ def softmax(x: mx.array) -> mx.array | None:
 def batch_norm(
     x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float
 ) -> mx.array | None:
-    """Return x (..., C) less the mean of each channel, by its deviation; None without gradients.
+    """Return channels normalized by their batch statistics; None unless a gradient is traced.
 
     Args:
         x: (..., C).

@@ -96,7 +96,7 @@ def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
 
 
 def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float) -> mx.array:
-    """Rows of float32 (..., N) less their mean, by their deviation; times weight (N,), plus bias.
+    """Normalize rows of float32 (..., N): (x - mean) / deviation * weight (N,) + bias (N,).
 
     Source: Ba et al., 2016, "Layer Normalization".
     """
@@ -122,7 +122,9 @@ def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps:
 
 
 def batch_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float) -> mx.array:
-    """Channels of float32 (..., C) less their mean, by their deviation; times weight, plus bias.
+    """Normalize channels of float32 (..., C): (x - mean) / deviation * weight (C,) + bias (C,).
+
+    The statistics are those of the batch.
 
     Source: Ioffe and Szegedy, 2015, "Batch Normalization".
     """

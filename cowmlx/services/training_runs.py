@@ -280,13 +280,13 @@ class TrainingRun(AwaitingCall):
 
     def _release(self) -> None:
         if self._computing is not None:
-            self._let_go()
+            self._release_arrays()
         self._computing = None
         self._trainee.run = None
         self._streams.give_back(self._stream)
 
-    def _let_go(self) -> None:
-        """Give mlx's thread another operation: it keeps the arrays of its last one until then."""
+    def _release_arrays(self) -> None:
+        """Replace the last task of mlx's thread, which keeps its arrays alive."""
         with suppress(Exception), mx.stream(self._stream):
             mx.async_eval(mx.negative(mx.array(0.0)))
 

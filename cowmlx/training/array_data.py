@@ -130,7 +130,7 @@ def digest_of(arrays: Sequence[mx.array]) -> Generator[None, None, str]:
     return hashed.hexdigest()
 
 
-# Bytes of a batch that is taken before it is asked for.
+# Larger batches are not prefetched.
 _MOST_AHEAD = 16 << 20
 
 
@@ -164,7 +164,7 @@ class ArrayData:
         self._digest = digest
         self._epoch = self._index = 0
         self._order: tuple[int, mx.array] | None = None
-        # The rows of a batch that is asked for next, with its epoch and number.
+        # The prefetched batch: its epoch and index, and its rows.
         self._ahead: tuple[tuple[int, int], list[mx.array]] | None = None
 
     def prepare(self, step: int) -> Generator[None, None, None]:
@@ -183,7 +183,7 @@ class ArrayData:
         self._ahead = None
         mx.eval(chosen)
         size = sum(array.nbytes for array in chosen)
-        if self._index < self.steps() and size <= _MOST_AHEAD:  # before the step, or beside it
+        if self._index < self.steps() and size <= _MOST_AHEAD:  # prefetch it
             ahead = self._rows_at(self._epoch, self._index)
             mx.async_eval(ahead)
             self._ahead = (self._epoch, self._index), ahead

@@ -1,4 +1,4 @@
-"""The update of small parameters: clipping and the optimizer, recorded once for all steps."""
+"""The update of parameters: gradient clipping and the optimizer, traced once for all steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cowmlx.programs.running.compiling import Unit
 from cowmlx.programs.running.flags import Flags
 from cowmlx.training.optimizers import Optimizer
 
-# Of the parameters of an update that is recorded: of larger ones, what a graph takes is little.
+# Bounds of parameters whose update is recorded. With larger ones, building a graph costs little.
 MOST_BYTES = 16 << 20
 MOST_PARAMETERS = 256
 
@@ -55,13 +55,13 @@ class Update:
     """Clips gradients and lets an optimizer update parameters.
 
     Args:
-        optimizer: its state is that behind the update afterwards.
+        optimizer: a call advances its state.
         clip_value: see :func:`clipped`.
         clip_norm: likewise.
         parameters: the trained ones.
 
     Attributes:
-        is_computed: whether the last update is, with all that it was made of.
+        is_computed: whether the arrays of the last update are already computed.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Update:
         size = sum(array.nbytes for array in parameters.values())
         on_cpu = mx.default_device().type == mx.cpu and kernels.available()
         is_small = size <= MOST_BYTES and len(self._names) <= MOST_PARAMETERS
-        own = weakref.ref(self)  # else the arrays would stay until a collection of garbage
+        own = weakref.ref(self)  # no reference cycle, which would keep the arrays
         self._unit = Unit(partial(_traced, own), steady=False) if on_cpu and is_small else None
 
     def __call__(

@@ -56,11 +56,11 @@ struct Region {
   alignas(64) Chunk chunk = nullptr;
   void* context = nullptr;
   int count = 0;
-  int share = 0; /* chunks of the caller's share; 0: they are handed out one after the other */
+  int share = 0; /* chunks of the caller's share; 0: interleaved */
 
   /* The chunk that the caller, or the others together, take as their `at`th. Chunks [0, share) are
-   * the caller's share, the rest the others'. Who is through with a share takes the last chunks of
-   * the other one. */
+   * the caller's share, the rest is that of the other threads. A thread that finds no chunk left in
+   * its share takes the last chunks of the other share. */
   int index(bool callers, int at) const {
     const int begin = callers ? 0 : share, size = callers ? share : count - share;
     if (at < size) return begin + at;
@@ -247,7 +247,7 @@ void together(int count, Chunk chunk, void* context, Order order, int most, Nano
   region.chunk = chunk;
   region.context = context;
   region.count = count;
-  region.share = order == Order::Apart ? (count + most) / (most + 1) : 0;
+  region.share = order == Order::Contiguous ? (count + most) / (most + 1) : 0;
   region.taken.store(0, std::memory_order_relaxed);
   const uint64_t open_to = is_here ? arithmetic() : 0;
   region.done.store(0, std::memory_order_relaxed);

@@ -13,10 +13,10 @@ namespace cowmlx {
 
 using Chunk = void (*)(void* context, int index);
 
-/* How chunks are handed out: one after the other to threads that are idle; or from two places, the
- * caller beginning at the first and the others behind its share, so that each reads memory in
- * order. */
-enum class Order { Shared, Apart };
+/* How chunks are assigned. Interleaved: an idle thread takes the next chunk. Contiguous: the caller
+ * takes chunks from the first one on, the other threads from the end of the caller's share on, so
+ * that each side reads adjacent memory. */
+enum class Order { Interleaved, Contiguous };
 
 /* Run chunks 0 … count - 1 and return when all are done. Any thread may call; while another
  * thread's region is under way the caller computes its own alone. Chunks call nothing that waits,
@@ -24,11 +24,11 @@ enum class Order { Shared, Apart };
 void parallel(int count, Chunk chunk, void* context, Order order);
 
 inline void parallel(int count, Chunk chunk, void* context) {
-  parallel(count, chunk, context, Order::Shared);
+  parallel(count, chunk, context, Order::Interleaved);
 }
 
 template <class F>
-void parallel(int count, F&& body, Order order = Order::Shared) {
+void parallel(int count, F&& body, Order order = Order::Interleaved) {
   using Body = std::remove_reference_t<F>;
   parallel(
       count, [](void* context, int index) { (*static_cast<Body*>(context))(index); },

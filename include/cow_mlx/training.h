@@ -98,9 +98,9 @@ typedef struct cow_mlx_training_params {
                               clip_grad_norm; 0 (default): off */
   size_t micro_batch;    /**< rows computed at once; their gradients are summed up, and divided by
                               all targets of the batch. 0 (default): all rows */
-  bool skip_non_finite;  /**< skip a step whose loss or gradient is not finite, also in events of
-                              several steps; default false: it is an error, and nothing is
-                              changed */
+  bool skip_non_finite;  /**< skip a step whose loss or gradient is not finite; the means of an
+                              event leave such steps out. Default false: it is an error, and
+                              nothing is changed */
   const char* fine_tune; /**< JSON: the weights of a model to train; NULL (default): LoRA */
 } cow_mlx_training_params;
 

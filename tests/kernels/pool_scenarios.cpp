@@ -45,7 +45,7 @@ void check_region(int count, int seed) {
     seen[index] += seed + index;
     twice[index]++;
   };
-  parallel(count, chunk, seed % 2 == 0 ? Order::Shared : Order::Apart);
+  parallel(count, chunk, seed % 2 == 0 ? Order::Interleaved : Order::Contiguous);
   for (int index = 0; index < count; index++) {
     EXPECT(seen[index] == seed + index);
     EXPECT(twice[index] == 1);

@@ -319,8 +319,8 @@ struct TrainingFields : protected cow_mlx_training_params {
   /** rows computed at once; their gradients are summed up, and divided by all targets of the
    *  batch. 0 (default): all rows */
   using cow_mlx_training_params::micro_batch;
-  /** skip a step whose loss or gradient is not finite, also in events of several steps; default
-   *  false: it is an error, and nothing is changed */
+  /** skip a step whose loss or gradient is not finite; the means of an event leave such steps
+   *  out. Default false: it is an error, and nothing is changed */
   using cow_mlx_training_params::skip_non_finite;
   /** JSON: the weights of a model to train; default: LoRA */
   std::string fine_tune;

@@ -24,7 +24,7 @@ from cowmlx.programs.operations.rules import (
 from cowmlx.programs.operations.vectorized import checks_of_rows, results_of_rows
 from cowmlx.programs.running import flags as flagging
 from cowmlx.programs.running.flags import Flags, Note
-from cowmlx.programs.running.slopes import gated, unstacked
+from cowmlx.programs.running.gradients import gated, unstacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

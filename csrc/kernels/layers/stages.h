@@ -123,7 +123,8 @@ class Preparing {
     if (tasks * slab.parts == 1)
       body(0);
     else
-      parallel(tasks * slab.parts, body, slab.rows > SMALL_ROWS ? Order::Shared : Order::Apart);
+      parallel(tasks * slab.parts, body,
+               slab.rows > SMALL_ROWS ? Order::Interleaved : Order::Contiguous);
   }
 
  private:

@@ -63,13 +63,13 @@ struct Plan {
   }
 };
 
-/* How an input's numbers are spread over the results': runs of `inner` numbers, each `repeat` times
- * one after the other. */
+/* How an input is broadcast to the shape of the results: each run of `inner` numbers is repeated
+ * `repeat` times before the next run. */
 struct Spread {
   int64_t inner, repeat;
 };
 
-/* None if the axes along which numbers repeat do not lie beside each other. */
+/* None if the broadcast axes are not adjacent. */
 std::optional<Spread> spread(const mx::Shape& own, const mx::Shape& all) {
   if (own.size() > all.size()) return std::nullopt;
   const auto missing = all.size() - own.size();
@@ -99,7 +99,7 @@ struct Source {
   int64_t size;
   Spread spread;
 
-  /* Whether all blocks of it are the same. */
+  /* Whether all its blocks are equal. */
   bool is_steady() const { return size == spread.inner && BLOCK % size == 0; }
 };
 
@@ -326,7 +326,7 @@ class Fusion {
     for (auto made = makers_.find(place); made != makers_.end(); made = makers_.find(place)) {
       const Recorded& step = *made->second;
       if (!is_view(*step.primitive)) return false;
-      if (is(*step.primitive, "Transpose") || is(*step.primitive, "Slice")) return true;
+      if (makes_gaps(*step.primitive)) return true;
       place = step.inputs[0];
     }
     return false;

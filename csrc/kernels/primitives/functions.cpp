@@ -95,12 +95,13 @@ struct Wave {
   }
 };
 
-/* ---- functions whose bits are not mlx's: polynomials of Cephes (Moshier) ---- */
+/* ---- functions that mlx computes by libm: polynomials of Cephes (Moshier), other bits ---- */
 
 constexpr float INFINITE = std::numeric_limits<float>::infinity();
-constexpr float NOTHING = std::numeric_limits<float>::quiet_NaN();
+constexpr float NOT_A_NUMBER = std::numeric_limits<float>::quiet_NaN();
 
-/* x = whole * ln 2 + part, and exp(part) - 1 - part. x is in -104 to 89. */
+/* Range reduction (Cody and Waite): x = whole * ln 2 + part; rest = exp(part) - 1 - part. x is in
+ * -104 to 89. */
 struct Powers {
   float whole, part, rest;
 
@@ -153,12 +154,12 @@ inline float log(float in) {
   y = std::fma(power, 0.693359375F, x + y);
   y = in == INFINITE ? in : y;
   y = in == 0.0F ? -INFINITE : y;
-  return in >= 0.0F ? y : NOTHING;
+  return in >= 0.0F ? y : NOT_A_NUMBER;
 }
 
 inline float log1p(float x) {
   const float u = 1.0F + x;
-  const float lost = x > 1.0F ? 1.0F - (u - x) : x - (u - 1.0F); /* in the sum */
+  const float lost = x > 1.0F ? 1.0F - (u - x) : x - (u - 1.0F); /* rounding error of the sum */
   const float y = log(u) + lost / u;
   const float ends = u == 0.0F || u == INFINITE ? log(u) : y;
   return std::fabs(x) < 1e-7F ? x : ends; /* keeps the sign of 0 */
@@ -233,7 +234,7 @@ struct LogAddExp {
     const float root = exact_exp(0.5F * (distance > -174.0F ? distance : -174.0F));
     const float y = most + log1p(root * root); /* which may be subnormal, or 0 */
     const float found = most == INFINITE || least == -INFINITE ? most : y;
-    return a != a || b != b ? NOTHING : found;
+    return a != a || b != b ? NOT_A_NUMBER : found;
   }
 };
 

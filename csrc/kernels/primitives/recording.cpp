@@ -26,22 +26,11 @@ constexpr size_t MOST_BYTES = 32 << 20;
 /* Bytes of an input up to which a copy costs less than to read it where it is. */
 constexpr size_t MOST_COPIED = 16 << 10;
 
-/* Whether an operation may take memory: some views copy where the input has gaps. */
-bool takes_memory(const mx::Primitive& primitive) {
-  return !is_view(primitive) || is(primitive, "Contiguous") || is(primitive, "Flatten") ||
-         is(primitive, "Reshape");
-}
-
 /* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there,
  * also where "Contiguous" would keep a buffer that is much larger. */
 bool copies(const mx::Primitive& primitive, const std::vector<mx::array>& inputs) {
   if (!is_view(primitive) || !takes_memory(primitive)) return false;
   return !inputs[0].flags().row_contiguous || is(primitive, "Contiguous");
-}
-
-/* Operations whose result is their input. */
-bool is_same(const mx::Primitive& primitive) {
-  return is(primitive, "Copy") || is(primitive, "StopGradient");
 }
 
 /* Operations that write into buffers of their inputs, or share memory with others of their stream:
@@ -87,8 +76,8 @@ class Recording {
     for (const auto& place : places) place_of(place);
     for (const auto& result : results) write(result);
     for (const auto& result : results) results_.push_back(places_.at(result.id()));
-    take_filled(steps_, seen_, kept_);
-    take_equal(steps_, kept_, count_, results_);
+    fold_full(steps_, seen_, kept_);
+    eliminate_common(steps_, kept_, count_, results_);
     remove_unread();
     if (steady && stream_.device == mx::Device::cpu) take_products(steps_, seen_);
     if (stream_.device == mx::Device::cpu) replace_sums(steps_, seen_);

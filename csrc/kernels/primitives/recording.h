@@ -39,17 +39,34 @@ inline bool is_view(const mx::Primitive& primitive) {
   return std::ranges::find(VIEWS, std::string_view(primitive.name())) != VIEWS.end();
 }
 
-/* Fill small arrays with numbers that are kept, and keep them, too. `arrays`: those of all places;
- * `kept`: those that the recording holds, by their places. */
-void take_filled(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-                 std::vector<std::pair<uint32_t, mx::array>>& kept);
+/* Constant folding: compute small results of Full now, and keep them. `arrays`: those of all
+ * places; `kept`: those that the recording holds, by their places. */
+void fold_full(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+               std::vector<std::pair<uint32_t, mx::array>>& kept);
 
-/* Let steps read the results of earlier ones that compute the same, so that nothing reads theirs.
+/* Elimination of common subexpressions: readers of a step that equals an earlier one read the
+ * earlier one's results, so that nothing reads the later step's.
  * `kept`: arrays that the recording holds, by their places; `count`: of all places; `results`: the
  * places that the recording returns. */
-void take_equal(std::vector<Recorded>& steps,
-                const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
-                std::vector<uint32_t>& results);
+void eliminate_common(std::vector<Recorded>& steps,
+                      const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
+                      std::vector<uint32_t>& results);
+
+/* Whether a view's elements may lie apart, or in another order than its own. */
+inline bool makes_gaps(const mx::Primitive& view) {
+  return is(view, "Broadcast") || is(view, "Slice") || is(view, "Transpose");
+}
+
+/* Whether an operation may take memory: some views copy where the input has gaps. */
+inline bool takes_memory(const mx::Primitive& primitive) {
+  return !is_view(primitive) || is(primitive, "Contiguous") || is(primitive, "Flatten") ||
+         is(primitive, "Reshape");
+}
+
+/* Operations whose result is their input. */
+inline bool is_same(const mx::Primitive& primitive) {
+  return is(primitive, "Copy") || is(primitive, "StopGradient");
+}
 
 /* Let kernels multiply with matrices that are inputs or kept. `arrays`: those of all places. */
 void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);

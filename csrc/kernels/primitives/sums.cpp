@@ -132,11 +132,6 @@ class Sum : public Operation {
   int64_t outer_, count_, inner_;
 };
 
-/* Whether a view's elements may lie in another order than its own, or apart. */
-bool makes_gaps(const mx::Primitive& view) {
-  return is(view, "Broadcast") || is(view, "Slice") || is(view, "Transpose");
-}
-
 /* Null if a primitive is no such sum. */
 std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& primitive,
                                       const mx::array& x) {

@@ -285,7 +285,7 @@ defmodule CowMLX.Declarations do
         {:clip_value, :number, nil, "limit for the gradients' elements, ±; 0 (default): off"},
         {:clip_norm, :number, nil, "limit for their norm, over all, applied afterwards as in mlx's clip_grad_norm; 0 (default): off"},
         {:micro_batch, :integer, nil, "rows computed at once; their gradients are summed up, and divided by all targets of the batch. 0 (default): all rows"},
-        {:skip_non_finite, :boolean, nil, "skip a step whose loss or gradient is not finite, also in events of several steps; default false: it is an error, and nothing is changed"},
+        {:skip_non_finite, :boolean, nil, "skip a step whose loss or gradient is not finite; the means of an event leave such steps out. Default false: it is an error, and nothing is changed"},
         {:fine_tune, :string, nil, "JSON: the weights of a model to train; NULL (default): LoRA"}
       ],
       fit_params: [

@@ -1343,8 +1343,8 @@ impl TrainingParams<'_> {
         self
     }
 
-    /// Skip a step whose loss or gradient is not finite, also in events of several steps; default
-    /// false: it is an error, and nothing is changed.
+    /// Skip a step whose loss or gradient is not finite; the means of an event leave such steps
+    /// out. Default false: it is an error, and nothing is changed.
     pub fn skip_non_finite(mut self, skip_non_finite: bool) -> Self {
         self.skip_non_finite = Some(skip_non_finite);
         self

@@ -712,8 +712,8 @@ public struct TrainingParams: Sendable {
   /// Rows computed at once; their gradients are summed up, and divided by all targets of the
   /// batch. 0 (default): all rows.
   public var microBatch: Int
-  /// Skip a step whose loss or gradient is not finite, also in events of several steps; default
-  /// false: it is an error, and nothing is changed.
+  /// Skip a step whose loss or gradient is not finite; the means of an event leave such steps
+  /// out. Default false: it is an error, and nothing is changed.
   public var skipNonFinite: Bool
   /// JSON: the weights of a model to train; default: LoRA.
   public var fineTune: String?

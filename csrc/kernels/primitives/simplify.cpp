@@ -1,4 +1,4 @@
-/* Steps of a recording that fill an array with a number, or compute the same as an earlier one. */
+/* Constant folding and elimination of common subexpressions in recordings. */
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -16,15 +16,14 @@ bool is_equal(const Recorded& a, const Recorded& b) {
          a.dtypes == b.dtypes && a.primitive->is_equivalent(*b.primitive);
 }
 
-/* The rank, type and bits of an array of one element, which a function may write down many times.
- */
+/* The rank, type and bits of an array of one element: each use of a constant makes a new array. */
 std::string text_of(const mx::array& array) {
   return std::to_string(array.ndim()) + ' ' +
          std::to_string(static_cast<int>(array.dtype().val())) + ' ' +
          std::string(array.data<char>(), array.itemsize());
 }
 
-/* Bytes of an array that is worth keeping. */
+/* Larger constants are computed in each replay. */
 constexpr size_t MOST_KEPT = 16 << 10;
 
 bool is_number(const mx::array& array) {
@@ -44,8 +43,8 @@ mx::array filled(const mx::array& like, const mx::array& number) {
 
 }  // namespace
 
-void take_filled(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
-                 std::vector<std::pair<uint32_t, mx::array>>& kept) {
+void fold_full(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+               std::vector<std::pair<uint32_t, mx::array>>& kept) {
   std::map<uint32_t, mx::array> numbers;
   for (const auto& [place, array] : kept)
     if (is_number(array)) numbers.emplace(place, array);
@@ -55,7 +54,7 @@ void take_filled(std::vector<Recorded>& steps, const std::vector<mx::array>& arr
     const auto number = numbers.find(step.inputs[0]);
     const mx::array& made = arrays[step.outputs[0]];
     if (number == numbers.end() || made.dtype() != number->second.dtype()) return false;
-    if (!is_full) { /* what a full array may read */
+    if (!is_full) { /* Full may read it */
       numbers.emplace(step.outputs[0], number->second);
       return false;
     }
@@ -65,9 +64,9 @@ void take_filled(std::vector<Recorded>& steps, const std::vector<mx::array>& arr
   });
 }
 
-void take_equal(std::vector<Recorded>& steps,
-                const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
-                std::vector<uint32_t>& results) {
+void eliminate_common(std::vector<Recorded>& steps,
+                      const std::vector<std::pair<uint32_t, mx::array>>& kept, size_t count,
+                      std::vector<uint32_t>& results) {
   std::vector<uint32_t> same(count);
   std::iota(same.begin(), same.end(), 0);
   std::map<std::string, uint32_t> numbers;

@@ -1,4 +1,4 @@
-"""Functions of control flow whose gradients are not those that mlx would make of them."""
+"""Functions of control flow with their own gradients, which replace those of mlx."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _unstacked_rows(array: mx.array, axis: int) -> tuple[list[mx.array], list[in
 
 
 def unstacked(array: mx.array) -> list[mx.array]:
-    """Return an array's elements along axis 0, of which there is one or more.
+    """Return the elements of an array along axis 0, which must not be empty.
 
-    mlx would make a gradient as large as the whole array for each of them.
+    The gradients of all elements are stacked. mlx allocates one as large as the array for each.
     """
     function: Any = _unstacked
     found: list[mx.array] = function(array)
