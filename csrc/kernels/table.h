@@ -172,6 +172,11 @@ struct Table {
    * none. */
   void (*by_channels)(const Windows&, const float* weight, int n, const float* bias, bool positive,
                       float* y, int64_t stride);
+  /* sums[column - from][n] += sum over windows of its number `column` * by[window][n], for columns
+   * [from, to) and 16 * blocks numbers n. The windows of `many` units follow each other; a tap of
+   * all has as many channels. */
+  void (*outer_products)(const Windows* units, int many, int channels, int from, int to,
+                         const float* by, int blocks, float* sums);
 
   /* ---- samples (families/sample) ---- */
   float (*highest)(const float* x, int n); /* n > 0 */

@@ -29,9 +29,9 @@ static constexpr Table without_products(const char* name) {
   return with_base<&Table::rms_norm, &Table::layer_norm, &Table::add, &Table::gate, &Table::softmax,
                    &Table::rotate, &Table::store, &Table::load, &Table::quantize,
                    &Table::attention_size, &Table::attention, &Table::beside,
-                   &Table::multiply_windows, &Table::by_channels, &Table::highest,
-                   &Table::exponentials, &Table::threefry, &Table::contenders, &Table::recurrence,
-                   &Table::adam>(name);
+                   &Table::multiply_windows, &Table::by_channels, &Table::outer_products,
+                   &Table::highest, &Table::exponentials, &Table::threefry, &Table::contenders,
+                   &Table::recurrence, &Table::adam>(name);
 }
 
 }  // namespace cowmlx::ISA

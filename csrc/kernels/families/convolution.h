@@ -8,10 +8,30 @@
 
 namespace cowmlx::ISA {
 
+/* Add U columns of M windows, times those of B blocks that are `next` numbers apart. */
+template <int M, int B, int U>
+COWMLX_INLINE void window_columns(const float* const* places, int channel, const float* w,
+                                  int64_t next, int64_t behind, F (&total)[M][B]) {
+  F weight[U][B];
+  for (int u = 0; u < U; u++) {
+    for (int b = 0; b < B; b++) weight[u][b] = load(w + b * next + u * LANES);
+    ask_for<M, B>(w + u * LANES, behind, next * 4);
+  }
+  /* Registers cannot hold 12 pointers beside the sums: each use reads its pointer again. */
+  if constexpr (M > 8) __asm__("" : "+r"(places));
+  for (int m = 0; m < M; m++)
+    for (int u = 0; u < U; u++) {
+      const F value = set(places[m][channel + u]);
+      for (int b = 0; b < B; b++) total[m][b] = fma(weight[u][b], value, total[m][b]);
+    }
+}
+
 /* M windows, from number `first` on, with B blocks of a matrix. The order of a product's sums. */
 template <int M, int B>
 static void window_tile(const Matrix& matrix, const Windows& windows, int first, int block,
                         const Output& out) {
+  /* Columns for which a pointer is read once. */
+  constexpr int U = M > 8 ? 4 / B : 1;
   const int channels = matrix.columns / windows.taps;
   const int64_t next = int64_t{matrix.columns} * LANES;
   const float* w = static_cast<const float*>(matrix.weight) + block * next;
@@ -31,19 +51,10 @@ static void window_tile(const Matrix& matrix, const Windows& windows, int first,
       }
       const int end = B > 1 && left < channels - channel ? channel + left : channels;
       left -= end - channel;
-      do {
-        F weight[B];
-        for (int b = 0; b < B; b++) weight[b] = load(w + b * next);
-        ask_for<M, B>(w, behind, next * 4);
-        const float* const* here = places;
-        /* Registers cannot hold 12 pointers beside the sums: each use reads its pointer again. */
-        if constexpr (M > 8) __asm__("" : "+r"(here));
-        for (int m = 0; m < M; m++) {
-          const F value = set(here[m][channel]);
-          for (int b = 0; b < B; b++) total[m][b] = fma(weight[b], value, total[m][b]);
-        }
-        w += LANES;
-      } while (++channel < end);
+      for (; channel + U <= end; channel += U, w += U * LANES)
+        window_columns<M, B, U>(places, channel, w, next, behind, total);
+      for (; channel < end; channel++, w += LANES)
+        window_columns<M, B, 1>(places, channel, w, next, behind, total);
     } while (channel < channels);
     places += WINDOWS;
   } while (++tap < windows.taps);
@@ -79,6 +90,59 @@ static void multiply_windows(const Matrix& matrix, const Windows& windows, int f
     for (int m = 0; m < windows.count; m += FEWER_WINDOWS)
       window_blocks<FEWER_WINDOWS, 1>(matrix, windows, m, from, to,
                                       {y + m * stride, stride, windows.count - m, positive});
+  }
+}
+
+/* The outer products of M numbers of each window, of a tap from `channel` on, with B blocks of its
+ * row of `by`. */
+template <int M, int B>
+static void outer_tile(const Windows* units, int many, int tap, int channel, const float* by,
+                       int64_t stride, float* sums) {
+  F total[M][B];
+  for (int m = 0; m < M; m++)
+    for (int b = 0; b < B; b++) total[m][b] = zero();
+  for (int unit = 0; unit < many; unit++) {
+    const float* const* places = units[unit].places + int64_t{tap} * WINDOWS;
+    for (int window = 0; window < units[unit].count; window++, by += stride) {
+      const float* from = places[window] + channel;
+      __asm__("" : "+r"(from)); /* GCC would keep a register for each number's offset */
+      F row[B];
+      for (int b = 0; b < B; b++) row[b] = load(by + b * LANES);
+      for (int m = 0; m < M; m++) {
+        const F value = set(from[m]);
+        for (int b = 0; b < B; b++) total[m][b] = fma(row[b], value, total[m][b]);
+      }
+    }
+  }
+  for (int m = 0; m < M; m++, sums += stride)
+    for (int b = 0; b < B; b++) store(sums + b * LANES, load(sums + b * LANES) + total[m][b]);
+}
+
+/* Columns [from, to) of a tap with B blocks, M at a time and the last ones in smaller tiles. */
+template <int M, int B>
+COWMLX_INLINE void outer_columns(const Windows* units, int many, int tap, int from, int to,
+                                 const float* by, int64_t stride, float* sums) {
+  for (; from + M <= to; from += M, sums += M * stride)
+    outer_tile<M, B>(units, many, tap, from, by, stride, sums);
+  if constexpr (M > 1) outer_columns<(M + 2) / 3, B>(units, many, tap, from, to, by, stride, sums);
+}
+
+COWMLX_KERNEL void outer_products(const Windows* units, int many, int channels, int from, int to,
+                                  const float* by, int blocks, float* sums) {
+  constexpr int M = MANY_REGISTERS ? 12 : FEWER_WINDOWS, B = MANY_REGISTERS ? 2 : 1;
+  const int64_t stride = int64_t{blocks} * LANES;
+  while (from < to) { /* the columns of a tap */
+    const int tap = from / channels, first = from % channels;
+    const int count = channels - first < to - from ? channels - first : to - from;
+    int block = 0;
+    for (; block + B <= blocks; block += B)
+      outer_columns<M, B>(units, many, tap, first, first + count, by + block * LANES, stride,
+                          sums + block * LANES);
+    if (block < blocks)
+      outer_columns<M, 1>(units, many, tap, first, first + count, by + block * LANES, stride,
+                          sums + block * LANES);
+    from += count;
+    sums += count * stride;
   }
 }
 

@@ -31,6 +31,7 @@ static constexpr Table filled(const char* name) {
   table.beside = beside_rows;
   table.multiply_windows = multiply_windows;
   table.by_channels = by_channels;
+  table.outer_products = outer_products;
   table.highest = maximum_of;
   table.exponentials = exponentials;
   table.threefry = threefry;

@@ -5,6 +5,15 @@
 namespace cowmlx {
 namespace {
 
+/* Give a job the scratch that it takes. */
+template <class Job>
+void take_scratch(Job& job, mx::cpu::CommandEncoder& encoder) {
+  Arena counted(nullptr);
+  job.take(counted);
+  Arena arena(temporary<char>(encoder, static_cast<int64_t>(counted.used())));
+  job.take(arena);
+}
+
 class Convolution : public WithGradient, public Extensible {
  public:
   Convolution(mx::Stream stream, const ConvolutionShape& shape, size_t axes, bool biased,
@@ -20,10 +29,7 @@ class Convolution : public WithGradient, public Extensible {
     job.x = lying(inputs[0], encoder, job.copies[0]);
     add_weight(job, inputs[1], encoder);
     job.bias = biased_ ? lying(inputs[2], encoder, job.copies[2]) : nullptr;
-    Arena counted(nullptr);
-    job.take(counted);
-    Arena arena(temporary<char>(encoder, static_cast<int64_t>(counted.used())));
-    job.take(arena);
+    take_scratch(job, encoder);
     job.y = out.data<float>();
     dispatch(encoder, std::move(job));
   }
@@ -225,15 +231,10 @@ class Convolution::Gradient : public WithGradient {
     auto& encoder = prepare(stream(), inputs, out);
     if (argument_ == 0) {
       InputGradientJob job{};
-      fill(job, inputs, out, job.weight, job.by, encoder);
-      job.packed = temporary<float>(encoder, job.packed_numbers());
-      dispatch(encoder, std::move(job));
+      start(job, inputs, out, job.weight, encoder);
     } else {
       WeightGradientJob job{};
-      fill(job, inputs, out, job.x, job.by, encoder);
-      job.zeros = temporary<float>(encoder, shape_.channels);
-      job.sums = temporary<float>(encoder, job.parts() * job.part_numbers());
-      dispatch(encoder, std::move(job));
+      start(job, inputs, out, job.x, encoder);
     }
   }
 
@@ -257,14 +258,15 @@ class Convolution::Gradient : public WithGradient {
 
  private:
   template <class Job>
-  void fill(Job& job, const Arrays& inputs, mx::array& out, const float*& other, const float*& by,
-            mx::cpu::CommandEncoder& encoder) const {
+  void start(Job& job, const Arrays& inputs, mx::array& out, const float*& other,
+             mx::cpu::CommandEncoder& encoder) const {
     job.shape = shape_;
     job.workers = threads();
     other = lying(inputs[0], encoder, job.copies[0]);
-    by = lying(inputs[1], encoder, job.copies[1]);
-    job.room = temporary<float>(encoder, job.workers * job.worker_numbers());
+    job.by = lying(inputs[1], encoder, job.copies[1]);
     job.out = out.data<float>();
+    take_scratch(job, encoder);
+    dispatch(encoder, std::move(job));
   }
 
   ConvolutionShape shape_;

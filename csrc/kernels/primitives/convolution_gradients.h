@@ -1,4 +1,5 @@
-/* How the gradients of a convolution without groups are computed: as products, too. */
+/* How the gradients of a convolution are computed that has no groups and whose input is not
+ * spread: as products, too. */
 #pragma once
 
 #include <algorithm>
@@ -16,116 +17,92 @@ inline void put_lanes(const float* from, int count, float* to) {
   for (int lane = 0; lane < LANES; lane++) to[lane] = lane < count ? from[lane] : 0;
 }
 
-/* For the weight: windows^T (J, R), of J = taps x channels numbers for each of R results, times the
- * results' gradients (R, O), turned. Results are taken some at a time, and taps in groups, so that
- * windows stay in a core's cache; sums of parts of all results are added in the end. */
-struct WeightGradientJob {
-  static constexpr int RESULTS = 240;                       /* of a tile */
-  static constexpr int ROWS = 256;                          /* of windows^T, about */
-  static constexpr int UNITS = 32;                          /* that threads share, about */
+/* For the weight: the outer products of all windows with the gradients of their results. Results
+ * are taken a tile at a time, and columns of windows in groups, so that sums stay in a core's
+ * cache; the sums of parts of all results are added in the end. */
+struct WeightGradientJob : ConvolutionWindows {
+  static constexpr int COLUMNS = 252;                       /* of a group */
+  static constexpr int TASKS = 32;                          /* that threads share, about */
   static constexpr int64_t MOST_NUMBERS = int64_t{1} << 22; /* of all sums */
 
-  ConvolutionShape shape; /* whose input is not spread */
   std::optional<Copy> copies[2];
-  const float *x, *by;
-  float* zeros; /* as many as channels */
-  float* sums;  /* (parts, taps, channels, outputs) */
-  float* room;  /* for each worker: a tile's windows^T, its gradients, their product */
-  float* out;   /* (outputs, taps, channels) */
+  const float* by;
+  float* sums;          /* (parts, columns, stride) */
+  const float** places; /* room for each worker's windows */
+  float* lines;         /* likewise for the lines of a tile */
+  float* rows;          /* likewise for a tile's gradients, where they fill no blocks */
+  float* out;           /* (outputs, columns) */
   int workers;
 
-  int group_taps() const { return std::clamp(ROWS / shape.channels, 1, shape.taps()); }
-  int groups() const { return (shape.taps() + group_taps() - 1) / group_taps(); }
-  int tile() const { return static_cast<int>(std::min<int64_t>(RESULTS, shape.results())); }
+  /* Take scratch. */
+  void take(Arena& arena) {
+    zeros = arena.take<float>(zero_numbers());
+    sums = arena.take<float>(parts() * part_numbers());
+    places = arena.take<const float*>(workers * worker_places());
+    lines = arena.take<float>(workers * worker_lines());
+    rows = arena.take<float>(workers * worker_rows());
+  }
+
+  /* None of these depends on threads: they decide the order in which numbers are added. */
+  int units() const { return std::clamp(MOST_PLACES / (shape.taps() * WINDOWS), 1, MOST_UNITS); }
+  int64_t tile() const { return int64_t{units()} * WINDOWS; }
   int64_t tiles() const { return (shape.results() + tile() - 1) / tile(); }
-  int64_t part_numbers() const { return int64_t{shape.columns()} * shape.outputs; }
-  /* Does not depend on threads, since sums are added part by part. */
+  int groups() const { return (shape.columns() + COLUMNS - 1) / COLUMNS; }
+  int64_t stride() const { return int64_t{shape.blocks()} * LANES; }
+  int64_t part_numbers() const { return shape.columns() * stride(); }
   int parts() const {
-    const int64_t wanted = (UNITS + groups() - 1) / groups();
+    const int64_t wanted = (TASKS + groups() - 1) / groups();
     return static_cast<int>(
         std::max<int64_t>(1, std::min({wanted, tiles(), MOST_NUMBERS / part_numbers()})));
   }
-  int64_t windows_numbers() const {
-    return (int64_t{group_taps()} * shape.channels + 3) / 4 * 4 * tile();
-  }
-  int64_t by_numbers() const { return int64_t{shape.blocks()} * LANES * tile(); }
-  int64_t product_numbers() const { return int64_t{group_taps()} * shape.channels * shape.outputs; }
-  int64_t worker_numbers() const { return windows_numbers() + by_numbers() + product_numbers(); }
 
-  /* Where a tap reads for each result of a tile. */
-  void places(int64_t first, int count, int tap, const float** to) const {
-    const int width = shape.kernel[2], height = shape.kernel[1];
-    while (count > 0) { /* those of a line of results */
-      const ResultPlace result(shape, first);
-      const int run = std::min(count, shape.out[2] - result.at[2]);
-      put_places(shape, line(shape, x, result, tap / (width * height), tap / width % height),
-                 result.at[2], tap % width, run, zeros, to);
-      to += run;
-      first += run;
-      count -= run;
-    }
+  int64_t worker_places() const { return units() * unit_places(); }
+  int64_t worker_lines() const {
+    return copied_line(shape).index(0, count_lines(shape, units()), 0);
+  }
+  int64_t worker_rows() const { return shape.outputs % LANES == 0 ? 0 : tile() * stride(); }
+
+  /* The gradients of a tile's results in whole blocks. */
+  const float* rows_of(int64_t first, int64_t count, float* own) const {
+    const float* from = by + first * shape.outputs;
+    if (shape.outputs % LANES == 0) return from;
+    float* to = own;
+    for (int64_t row = 0; row < count; row++, from += shape.outputs)
+      for (int output = 0; output < shape.outputs; output += LANES, to += LANES)
+        put_lanes(from + output, std::min(LANES, shape.outputs - output), to);
+    return own;
   }
 
-  /* Rows [row, row + channels) of windows^T: four rows lie beside each other. */
-  void lay(const float* const* from, int count, int row, float* windows) const {
-    const int channels = shape.channels;
-    if (channels % 4 == 0) {
-      float* to = windows + int64_t{row} * count;
-      for (int channel = 0; channel < channels; channel += 4)
-        for (int r = 0; r < count; r++, to += 4)
-          std::memcpy(to, from[r] + channel, 4 * sizeof(float));
-      return;
-    }
-    for (int channel = 0; channel < channels; channel++, row++) {
-      float* to = windows + int64_t{row / 4 * 4} * count + row % 4;
-      for (int r = 0; r < count; r++) to[4 * r] = from[r][channel];
-    }
-  }
-
-  /* The gradients of a tile's results as a matrix of as many columns. */
-  void pack(int64_t first, int count, float* to) const {
-    for (int output = 0; output < shape.outputs; output += LANES) {
-      const int left = std::min(LANES, shape.outputs - output);
-      for (int r = 0; r < count; r++, to += LANES)
-        put_lanes(by + (first + r) * shape.outputs + output, left, to);
-    }
-  }
-
-  /* A group of taps, of a part of all results. */
-  void unit(const Table& table, int group, int part, float* own) const {
-    float *windows = own, *packed = windows + windows_numbers(), *made = packed + by_numbers();
-    const int first_tap = group * group_taps(), outputs = shape.outputs;
-    const int taps = std::min(group_taps(), shape.taps() - first_tap);
-    const int rows = taps * shape.channels;
-    const int64_t size = int64_t{rows} * outputs, many = parts();
-    float* to = sums + part * part_numbers() + int64_t{first_tap} * shape.channels * outputs;
-    std::fill_n(to, size, 0.0F);
-    std::fill_n(windows, windows_numbers(), 0.0F); /* what fills the last four rows */
+  /* A group of columns, of a part of all results. */
+  void sum(const Table& table, int group, int part, int worker) const {
+    Windows found[MOST_UNITS];
+    const int64_t line_numbers = worker_lines(), many = parts();
+    /* Taps are joined where this is so of all windows. */
+    const bool joins = line_numbers > 0 || shape.is_inside();
+    const int first = group * COLUMNS, last = std::min(first + COLUMNS, shape.columns());
+    float* to = sums + part * part_numbers() + first * stride();
+    std::fill_n(to, (last - first) * stride(), 0.0F);
     for (int64_t at = tiles() * part / many; at < tiles() * (part + 1) / many; at++) {
-      const int64_t first = at * tile();
-      const auto count = static_cast<int>(std::min<int64_t>(tile(), shape.results() - first));
-      const float* from[RESULTS];
-      for (int tap = 0; tap < taps; tap++) {
-        places(first, count, first_tap + tap, from);
-        lay(from, count, tap * shape.channels, windows);
-      }
-      pack(first, count, packed);
-      const Matrix matrix{Format::Float32, 32,      0,       outputs,         count,
-                          packed,          nullptr, nullptr, Scalar::Float32, nullptr};
-      const Prepared prepared{std::max(rows, 2), count, false, windows, nullptr, nullptr, nullptr};
-      table.product(matrix, prepared, 0, matrix.blocks(), 0, rows, made, outputs);
-      for (int64_t i = 0; i < size; i++) to[i] += made[i];
+      const int64_t begin = at * tile(), end = std::min(begin + tile(), shape.results());
+      float* copied = line_numbers > 0 ? lines + worker * line_numbers : nullptr;
+      const int units =
+          find_all(begin, end, 0, joins, places + worker * worker_places(), copied, found);
+      table.outer_products(found, units, shape.columns() / found[0].taps, first, last,
+                           rows_of(begin, end - begin, rows + worker * worker_rows()),
+                           shape.blocks(), to);
     }
   }
 
-  /* Add the parts of an output up. */
-  void turn(int output) const {
-    float* to = out + int64_t{output} * shape.columns();
-    for (int row = 0; row < shape.columns(); row++) {
-      const float* from = sums + int64_t{row} * shape.outputs + output;
-      float sum = 0;
-      for (int part = 0; part < parts(); part++, from += part_numbers()) sum += *from;
-      to[row] = sum;
+  /* Add up the parts of a block of outputs. */
+  void add_parts(int block) const {
+    const int columns = shape.columns(), count = std::min(LANES, shape.outputs - block * LANES);
+    for (int column = 0; column < columns; column++) {
+      const float* from = sums + column * stride() + block * LANES;
+      float total[LANES] = {};
+      for (int part = 0; part < parts(); part++, from += part_numbers())
+        for (int lane = 0; lane < LANES; lane++) total[lane] += from[lane];
+      float* to = out + int64_t{block} * LANES * columns + column;
+      for (int lane = 0; lane < count; lane++) to[int64_t{lane} * columns] = total[lane];
     }
   }
 
@@ -133,11 +110,10 @@ struct WeightGradientJob {
     const Series series;
     const Table& used = table();
     run(copies);
-    std::fill_n(zeros, shape.channels, 0.0F);
-    share(groups() * parts(), workers, [&](int index, int worker) {
-      unit(used, index % groups(), index / groups(), room + worker * worker_numbers());
-    });
-    share(shape.outputs, workers, [&](int output, int) { turn(output); });
+    std::fill_n(zeros, zero_numbers(), 0.0F);
+    share(groups() * parts(), workers,
+          [&](int index, int worker) { sum(used, index % groups(), index / groups(), worker); });
+    share(shape.blocks(), workers, [&](int block, int) { add_parts(block); });
   }
 };
 
@@ -146,13 +122,19 @@ struct WeightGradientJob {
 struct InputGradientJob {
   static constexpr int RESULTS = 60; /* of a tile */
 
-  ConvolutionShape shape; /* whose input is not spread */
+  ConvolutionShape shape;
   std::optional<Copy> copies[2];
   const float *by, *weight;
   float* packed; /* the weight's transpose, as products read it */
   float* room;   /* for each worker: a tile's gradients and windows */
   float* out;    /* as the input */
   int workers;
+
+  /* Take scratch. */
+  void take(Arena& arena) {
+    packed = arena.take<float>(packed_numbers());
+    room = arena.take<float>(workers * worker_numbers());
+  }
 
   int64_t image_numbers() const {
     return int64_t{shape.in[0]} * shape.in[1] * shape.in[2] * shape.channels;

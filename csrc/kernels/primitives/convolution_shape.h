@@ -46,6 +46,11 @@ struct ConvolutionShape {
   bool is_inside(size_t axis, int first, int last) const {
     return begin(axis, first) >= 0 && begin(axis, last) + reach(axis) < in[axis];
   }
+  /* Whether no window reads zeros. */
+  bool is_inside() const {
+    return is_inside(0, 0, out[0] - 1) && is_inside(1, 0, out[1] - 1) &&
+           is_inside(2, 0, out[2] - 1);
+  }
 
   /* Where weight `tap` of an axis reads for a result; -1: a zero. */
   int place(size_t axis, int result, int tap) const {
