@@ -146,6 +146,11 @@ def softmax(x: mx.array) -> mx.array | None:
     return made
 
 
+def relu(x: mx.array) -> mx.array:
+    """Return what is above 0, of any type."""
+    return trained.relu(x) if _is_trained(None, x) else mx.maximum(x, 0)
+
+
 def batch_norm(
     x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float
 ) -> mx.array | None:

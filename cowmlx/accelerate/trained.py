@@ -32,6 +32,11 @@ def _differentiable(
     return own(*arrays)
 
 
+def _halves(pair: mx.array) -> tuple[mx.array, mx.array]:
+    """Return the two elements of axis 0 as views, which indices would copy."""
+    return pair[:1].squeeze(0), pair[1:].squeeze(0)
+
+
 def softmax(x: mx.array) -> mx.array:
     """Softmax over the last axis of float32 (..., N)."""
 
@@ -40,6 +45,16 @@ def softmax(x: mx.array) -> mx.array:
         return part - result * part.sum(axis=-1, keepdims=True)
 
     result: mx.array = _differentiable(kernels.module().softmax, gradient, x)
+    return result
+
+
+def relu(x: mx.array) -> mx.array:
+    """What is above 0 of float32 x; the gradient needs the result alone."""
+
+    def gradient(_: Any, cotangent: mx.array, result: mx.array) -> mx.array:
+        return cotangent * (result > 0)
+
+    result: mx.array = _differentiable(lambda x: mx.maximum(x, 0), gradient, x)
     return result
 
 
@@ -128,25 +143,26 @@ def batch_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps:
 
     Source: Ioffe and Szegedy, 2015, "Batch Normalization".
     """
-    rows = tuple(range(x.ndim - 1))
     count = math.prod(x.shape[:-1])
     factor = mx.ones(x.shape[-1:]) if weight is None else weight
     offset = mx.zeros(x.shape[-1:]) if bias is None else bias
 
-    def normed_of(x: mx.array) -> tuple[mx.array, mx.array]:
-        centred = x - x.sum(axis=rows) / count
-        scale = mx.rsqrt(mx.square(centred).sum(axis=rows) / count + eps)
-        return centred * scale, scale
+    def statistics(x: mx.array) -> tuple[mx.array, mx.array]:
+        mean, variance = _halves(kernels.module().channel_moments(x))
+        return mean, mx.rsqrt(variance + eps)
 
     def function(x: mx.array, factor: mx.array, offset: mx.array) -> mx.array:
-        return normed_of(x)[0] * factor + offset
+        mean, scale = statistics(x)
+        return (x - mean) * (scale * factor) + offset
 
     def gradient(given: Any, cotangent: mx.array, _: Any) -> Any:
         x, factor, _ = given
-        normed, scale = normed_of(x)  # which a recording computes once
-        total, along = cotangent.sum(axis=rows), (cotangent * normed).sum(axis=rows)
-        of_x = (factor * scale) * (cotangent - total / count - normed * (along / count))
-        return of_x, along, total
+        mean, scale = statistics(x)  # which a recording computes once
+        total, product = _halves(kernels.module().channel_sums(cotangent, x, mean))
+        slope = product * mx.square(scale) / count
+        # Not the forward's x - mean, which would be kept for this.
+        of_x = (factor * scale) * (cotangent - total / count + (mean - x) * slope)
+        return of_x, product * scale, total
 
     result: mx.array = _differentiable(function, gradient, x, factor, offset)
     return result

@@ -68,6 +68,7 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_allocator(module);
   cowmlx::bind_attention(module);
   cowmlx::bind_cache_rows(module);
+  cowmlx::bind_channels(module);
   cowmlx::bind_convolution(module);
   cowmlx::bind_cross_entropy(module);
   cowmlx::bind_encoder(module);

@@ -178,6 +178,13 @@ struct Table {
   void (*outer_products)(const Windows* units, int many, int channels, int from, int to,
                          const float* by, int blocks, float* sums);
 
+  /* ---- channels (families/channels) ---- */
+  /* sums[n] += sum over lines of a[line][n], and products[n] += that of a[line][n] *
+   * (b[line][n] - centre[n]), for `count` numbers n of lines that are `width` apart. Where b is a,
+   * both are of a's difference from the centre. b null: sums alone. */
+  void (*line_sums)(const float* a, const float* b, const float* centre, int64_t lines,
+                    int64_t width, int count, float* sums, float* products);
+
   /* ---- samples (families/sample) ---- */
   float (*highest)(const float* x, int n); /* n > 0 */
   /* out = e^(x - shift); returns their sum. */

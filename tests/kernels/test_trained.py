@@ -31,6 +31,11 @@ def heads(length, keys):
     ]
 
 
+def normalize_channels(x, weight, bias):
+    mean, variance = mx.mean(x, axis=(0, 1)), mx.var(x, axis=(0, 1))
+    return (x - mean) * mx.rsqrt(variance + 1e-3) * weight + bias
+
+
 ROWS = [random(3, 5, 7, seed=0), random(3, 5, 7, seed=1)]
 TARGETS = mx.random.randint(0, 40, (3, 5), key=mx.random.key(2))
 BOOLS = mx.random.uniform(shape=(4, 9), key=mx.random.key(3)) < 0.8
@@ -70,6 +75,17 @@ CASES = {
         lambda x: trained.rms_norm(x, None, 1e-5),
         lambda x: mx.fast.rms_norm(x, None, 1e-5),
         [ROWS[0]],
+    ),
+    "relu": (trained.relu, lambda x: mx.maximum(x, 0), [mx.array([[-1.0, 0.0, 2.0]])]),
+    "batch_norm": (
+        lambda x, w, b: trained.batch_norm(x, w, b, 1e-3),
+        normalize_channels,
+        [random(9, 5, 7) + 3, random(7, seed=1), random(7, seed=2)],
+    ),
+    "batch_norm without weight": (
+        lambda x: trained.batch_norm(x, None, None, 1e-3),
+        lambda x: normalize_channels(x, 1, 0),
+        [random(9, 5, 7)],
     ),
     "attention": (attend(None), attend_by_mlx(None), heads(4, 9)),
     "causal attention": (attend("causal"), attend_by_mlx("causal"), heads(9, 9)),

@@ -7,6 +7,7 @@ from functools import partial
 
 import mlx.core as mx
 
+from cowmlx.accelerate import operations
 from cowmlx.programs.dimensions import Shape, divided
 from cowmlx.programs.operations import elementary
 from cowmlx.programs.operations.half import in_float32, keeping
@@ -109,7 +110,7 @@ ROWS = (
     _activation(
         "log_sigmoid", "The logarithm of the logistic function.", "-ln(1 + e^-x)", _log_sigmoid
     ),
-    _activation("relu", "What is above 0.", "max(x, 0)", lambda x: mx.maximum(x, 0)),
+    _activation("relu", "What is above 0.", "max(x, 0)", operations.relu),
     _activation(
         "relu2",
         "The square of what is above 0.",

@@ -30,8 +30,8 @@ static constexpr Table without_products(const char* name) {
                    &Table::rotate, &Table::store, &Table::load, &Table::quantize,
                    &Table::attention_size, &Table::attention, &Table::beside,
                    &Table::multiply_windows, &Table::by_channels, &Table::outer_products,
-                   &Table::highest, &Table::exponentials, &Table::threefry, &Table::contenders,
-                   &Table::recurrence, &Table::adam>(name);
+                   &Table::line_sums, &Table::highest, &Table::exponentials, &Table::threefry,
+                   &Table::contenders, &Table::recurrence, &Table::adam>(name);
 }
 
 }  // namespace cowmlx::ISA

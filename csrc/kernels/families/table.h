@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "channels.h"
 #include "convolution.h"
 #include "products.h"
 #include "recurrence.h"
@@ -32,6 +33,7 @@ static constexpr Table filled(const char* name) {
   table.multiply_windows = multiply_windows;
   table.by_channels = by_channels;
   table.outer_products = outer_products;
+  table.line_sums = line_sums;
   table.highest = maximum_of;
   table.exponentials = exponentials;
   table.threefry = threefry;

@@ -147,6 +147,7 @@ void bind_adopt(nb::module_& module);
 void bind_allocator(nb::module_& module);
 void bind_attention(nb::module_& module);
 void bind_cache_rows(nb::module_& module);
+void bind_channels(nb::module_& module);
 void bind_convolution(nb::module_& module);
 void bind_cross_entropy(nb::module_& module);
 void bind_encoder(nb::module_& module);
