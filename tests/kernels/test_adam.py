@@ -88,6 +88,20 @@ def test_parameters_together_have_the_bits_of_mlx(kind, most, monkeypatch):
         draw_steps(KINDS[kind], shapes, lying)
 
 
+@pytest.mark.parametrize("lying", LYING)
+def test_parameters_and_moments_lie_in_any_way(lying):
+    draws = np.random.default_rng(2)
+    given = [abs(draws.normal(size=(30, 20))).astype(np.float32) for _ in range(4)]
+    factors = [mx.array(number) for number in (0.1, 1.0, 0.9)]
+
+    def step(lies):
+        arrays = [[lies(each)] for each in given]
+        made = MODULE.adam(*arrays, factors, betas=(0.9, 0.99), eps=1e-8)
+        return [bits(part[0]) for part in made]
+
+    assert step(LYING[lying]) == step(LYING["rows"])
+
+
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 0.0, 1e-45])
 def test_numbers_that_are_none_stay_in_their_place(number):
     start = {"w": mx.ones((1, 3))}

@@ -43,6 +43,7 @@ def test_a_norm_of_nothing_infinite_and_other_numbers():
     assert MODULE.norm([mx.array([[1.0, 2.0], [3.0, 4.0]])[:, ::2]]).item() == np.sqrt(
         np.float32(10)
     )
+    assert MODULE.norm([mx.broadcast_to(mx.array(2.0), (3, 3))]).item() == 6
     with pytest.raises(ValueError, match="must be float32"):
         MODULE.norm([mx.array([1, 2])])
 

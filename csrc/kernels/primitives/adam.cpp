@@ -39,6 +39,11 @@ struct Piece {
   int64_t all() const { return rows == 0 ? size : rows; }
 };
 
+/* Whether rows of a gradient that do not lie behind each other are gathered, and not copied. */
+bool can_gather(const mx::array& gradient) {
+  return gradient.ndim() == 2 && gradient.shape(1) <= WIDEST;
+}
+
 /* What a thread takes at a time. */
 struct Task {
   size_t piece;
@@ -49,6 +54,7 @@ struct Task {
 struct Job {
   AdamStep step; /* all but the factors */
   const float* factors[FACTORS];
+  std::vector<Copy> copies; /* to be made first */
   std::vector<Piece> pieces;
   std::vector<Task> tasks;
   float* spare;  /* LINE rows for each worker; null where none are gathered */
@@ -60,6 +66,7 @@ struct Job {
     step.rate = *factors[RATE];
     step.root = *factors[ROOT];
     step.keep = *factors[KEEP];
+    for (const Copy& copy : copies) copy.run();
     share(static_cast<int>(tasks.size()), workers, [&](int index, int worker) {
       const auto& [at, begin] = tasks[static_cast<size_t>(index)];
       const Piece& piece = pieces[at];
@@ -90,7 +97,13 @@ class Adam : public Operations {
     }
     Job job{};
     job.step = step_;
-    job.workers = threads();
+    const auto rows_of = [&](const mx::array& array) {
+      std::optional<Copy> copy;
+      const float* data = lying(array, encoder, copy);
+      if (copy) job.copies.push_back(std::move(*copy));
+      return data;
+    };
+    int64_t total = 0;
     const size_t count = (inputs.size() - FACTORS) / INPUTS;
     for (size_t at = 0; at < FACTORS; at++)
       job.factors[at] = inputs[INPUTS * count + at].data<float>();
@@ -98,13 +111,14 @@ class Adam : public Operations {
       const mx::array* own = &inputs[INPUTS * at];
       const mx::array& gradient = own[GRADIENT];
       Piece piece{};
-      piece.gradient = gradient.data<float>();
-      piece.from = {own[PARAMETER].data<float>(), own[FIRST].data<float>(),
-                    own[SECOND].data<float>()};
+      const bool gathered = !gradient.flags().row_contiguous && can_gather(gradient);
+      piece.gradient = gathered ? gradient.data<float>() : rows_of(gradient);
+      piece.from = {rows_of(own[PARAMETER]), rows_of(own[FIRST]), rows_of(own[SECOND])};
       piece.to = {outputs[at].data<float>(), outputs[count + at].data<float>(),
                   outputs[2 * count + at].data<float>()};
       piece.size = static_cast<int64_t>(gradient.size());
-      if (!gradient.flags().row_contiguous) {
+      total += piece.size;
+      if (gathered) {
         piece.rows = gradient.shape(0);
         piece.columns = gradient.shape(1);
         piece.row_stride = gradient.strides(0);
@@ -115,6 +129,7 @@ class Adam : public Operations {
         job.tasks.push_back({at, begin});
       job.pieces.push_back(piece);
     }
+    job.workers = total > CHUNK ? threads() : 1;
     if (job.width > 0) job.spare = temporary<float>(encoder, job.workers * LINE * job.width);
     dispatch(encoder, std::move(job));
   }
@@ -151,7 +166,6 @@ std::tuple<Arrays, Arrays, Arrays> adam(const Arrays& parameters, const Arrays& 
   step.beta2 = number(betas.second);
   step.rest2 = number(1 - betas.second);
   step.eps = number(eps);
-  auto lying = [&](const mx::array& array) { return mx::contiguous(array, false, stream); };
   Arrays inputs;
   std::vector<mx::Shape> shapes;
   for (size_t at = 0; at < count; at++) {
@@ -162,9 +176,8 @@ std::tuple<Arrays, Arrays, Arrays> adam(const Arrays& parameters, const Arrays& 
     check(firsts[at], "the first moment", shape);
     check(seconds[at], "the second moment", shape);
     if (gradient.size() == 0) refuse("the parameter is empty");
-    const bool gathered = gradient.ndim() == 2 && gradient.shape(1) <= WIDEST;
-    inputs.push_back(gathered ? gradient : lying(gradient));
-    for (const Arrays* of : {&parameters, &firsts, &seconds}) inputs.push_back(lying((*of)[at]));
+    inputs.push_back(gradient);
+    for (const Arrays* of : {&parameters, &firsts, &seconds}) inputs.push_back((*of)[at]);
     shapes.push_back(shape);
   }
   inputs.insert(inputs.end(), factors.begin(), factors.end());

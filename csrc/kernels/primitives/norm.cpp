@@ -28,6 +28,16 @@ struct Chunk {
   int64_t count;
 };
 
+/* The numbers of an array as they lie, or a copy that is to be made where there are gaps. */
+const float* in_any_order(const mx::array& array, mx::cpu::CommandEncoder& encoder,
+                          std::vector<Copy>& copies) {
+  if (array.flags().contiguous && array.data_size() == array.size()) return array.data<float>();
+  std::optional<Copy> copy;
+  const float* data = lying(array, encoder, copy);
+  if (copy) copies.push_back(std::move(*copy));
+  return data;
+}
+
 class Norm : public Operation {
  public:
   using Operation::Operation;
@@ -35,14 +45,21 @@ class Norm : public Operation {
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
     auto& encoder = prepare(stream(), inputs, out);
     std::vector<Chunk> chunks;
+    std::vector<Copy> copies;
+    int64_t total = 0;
     for (const mx::array& input : inputs) {
       const auto size = static_cast<int64_t>(input.size());
+      const float* data = in_any_order(input, encoder, copies);
       for (int64_t begin = 0; begin < size; begin += CHUNK)
-        chunks.push_back({input.data<float>() + begin, std::min(CHUNK, size - begin)});
+        chunks.push_back({data + begin, std::min(CHUNK, size - begin)});
+      total += size;
     }
     auto* sums = temporary<double>(encoder, static_cast<int64_t>(chunks.size()));
-    dispatch(encoder, [chunks = std::move(chunks), sums, to = out.data<float>()] {
-      share(static_cast<int>(chunks.size()), threads(), [&](int at, int) {
+    const int workers = total > CHUNK ? threads() : 1;
+    dispatch(encoder, [chunks = std::move(chunks), copies = std::move(copies), workers, sums,
+                       to = out.data<float>()] {
+      for (const Copy& copy : copies) copy.run();
+      share(static_cast<int>(chunks.size()), workers, [&](int at, int) {
         const Chunk& chunk = chunks[static_cast<size_t>(at)];
         sums[at] = squares(chunk.data, chunk.count);
       });
@@ -60,7 +77,7 @@ mx::array norm(const Arrays& arrays) {
   Arrays inputs;
   for (const mx::array& array : arrays) {
     if (array.dtype() != mx::float32) refuse("arrays must be float32");
-    if (array.size() > 0) inputs.push_back(mx::contiguous(array, true, stream));
+    if (array.size() > 0) inputs.push_back(array);
   }
   if (inputs.empty()) return mx::array(0.0F);
   return mx::array({}, mx::float32, std::make_shared<Norm>(stream), std::move(inputs));
