@@ -175,6 +175,7 @@ typedef struct cow_array_parts {
   X(void, post, cow_queue_post, (cow_request*, const cow_event*))                                  \
   X(bool, can_post, cow_queue_can_post, (cow_request*))                                            \
   X(bool, refused, cow_queue_refused, (cow_request*))                                              \
+  X(void, linger, cow_queue_linger, (cow_request*))                                                \
   X(cow_logits*, logits_new, cow_logits_new,                                                       \
     (cow_mlx_logits_fn function, void* data, size_t count, size_t vocabulary))                     \
   X(void, logits_share, cow_logits_share, (cow_logits*))                                           \

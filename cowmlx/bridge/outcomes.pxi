@@ -196,6 +196,16 @@ cdef class HostCall:
         host.post(self.r, event)
         return 0
 
+    cdef void hand_over(self, cow_event* event) noexcept:
+        """Hand over an event without texts, and give the host some time to take it."""
+        cdef cow_request* r = self.r
+        event.logits = NULL
+        event.text = event.name = NULL
+        event.length = 0
+        with nogil:  # which the host may need
+            host.post(r, event)
+            host.linger(r)
+
     @property
     def ready(self):
         return self.r != NULL and host.can_post(self.r)
@@ -244,7 +254,7 @@ cdef class HostCall:
         event.kind = COW_EVENT_TRAINING
         event.training.struct_size = sizeof(event.training)
         put_training_event(&event.training, progress)
-        self.post(&event, b"")
+        self.hand_over(&event)
 
     def ask_batch(self, size_t step, size_t count):
         if self.r == NULL:

@@ -110,32 +110,32 @@ static bool append(cow_request* request, cow_sleeper* waiter) {
 
 bool cow_queue_send(cow_request* request) { return append(request, NULL); }
 
-/* Wait for the answer or the first event. One caller at a time spins: more would take processors
- * from the threads that they wait for. */
-static void await(cow_sleeper* sleeper) {
+/* Microseconds for which threads spin, and callers after an event: a step of a small network takes
+ * longer than an answer. */
+enum { SPIN = 100, SPIN_FOR_NEXT = 400 };
+
+/* Wait for the answer or an event. One caller at a time spins: more would take processors from the
+ * threads that they wait for. */
+static void await(cow_sleeper* sleeper, cow_spins* spins) {
   static atomic_bool is_taken;
-  static cow_spins spins;
   if (atomic_exchange(&is_taken, true)) {
     cow_sleeper_sleep(sleeper);
     return;
   }
-  bool came = cow_sleeper_spin(sleeper, &spins);
+  bool came = cow_sleeper_spin(sleeper, spins);
   atomic_store(&is_taken, false);
   if (!came) cow_sleeper_sleep(sleeper);
 }
 
 bool cow_queue_submit(cow_request* request) {
+  static cow_spins first = {.microseconds = SPIN}, next = {.microseconds = SPIN_FOR_NEXT};
   cow_sleeper sleeper;
   cow_sleeper_init(&sleeper);
   bool open = append(request, &sleeper);
-  for (bool first = true; open; first = false) {
+  for (cow_spins* spins = &first; open; spins = &next) {
     /* Woken once for every event and once for the end, which comes last. The event stays as it is
      * until this thread has delivered it. */
-    if (first) {
-      await(&sleeper);
-    } else {
-      cow_sleeper_sleep(&sleeper);
-    }
+    await(&sleeper, spins);
     if (request->event.kind != COW_EVENT_NONE) {
       deliver(request);
     } else if (request->done) {
@@ -229,7 +229,7 @@ static bool doze(int64_t microseconds) {
 /* A request or wake that comes after `asleep` was set posts; an earlier one is seen here. Objects
  * to release do not end the spin: the next request may come before its end. */
 bool cow_queue_sleep(int64_t microseconds) {
-  static cow_spins spins;
+  static cow_spins spins = {.microseconds = SPIN};
   if (cow_spin_until(has_work, NULL, &spins)) return cow_queue_was_woken();
   for (;;) {
     atomic_store(&queue.asleep, true);
@@ -251,6 +251,16 @@ void cow_queue_post(cow_request* request, const cow_event* event) {
   request->event = *event;
   pthread_mutex_unlock(&queue.lock);
   cow_sleeper_wake(request->waiter);
+}
+
+static bool is_taken(void* request) {
+  return atomic_load(&queue.waiting) > 0 || cow_queue_can_post(request) ||
+         cow_queue_refused(request);
+}
+
+void cow_queue_linger(cow_request* request) {
+  static cow_spins spins = {.microseconds = SPIN};
+  if (!request->sink) cow_spin_until(is_taken, request, &spins);
 }
 
 bool cow_queue_can_post(cow_request* request) {

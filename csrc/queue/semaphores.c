@@ -6,9 +6,9 @@
 
 #include "base/relax.h"
 
-/* How long a thread spins, and its pauses between two checks. After PATIENCE failures only every
- * SELDOMth call spins. */
-enum { SPIN_NANOSECONDS = 100000, PAUSES = 8, PATIENCE = 16, SELDOM = 128 };
+/* The pauses of a thread that spins between two checks. After PATIENCE failures only every SELDOMth
+ * call spins. */
+enum { PAUSES = 8, PATIENCE = 16, SELDOM = 128 };
 
 static int64_t now(void) {
   struct timespec at;
@@ -20,14 +20,15 @@ static _Atomic(const cow_helper*) given_helper;
 
 void cow_sleepers_help(const cow_helper* helper) { atomic_store(&given_helper, helper); }
 
-static bool spin(bool (*is_there)(void* context), void* context, const cow_helper* helper) {
+static bool spin(bool (*is_there)(void* context), void* context, int64_t nanoseconds,
+                 const cow_helper* helper) {
   bool came = false;
-  int64_t end = now() + SPIN_NANOSECONDS;
+  int64_t end = now() + nanoseconds;
   if (helper) helper->look(true);
   do {
     for (int i = 0; i < PAUSES; i++) cow_relax();
     came = is_there(context);
-    if (!came && helper && helper->help()) end = now() + SPIN_NANOSECONDS;
+    if (!came && helper && helper->help()) end = now() + nanoseconds;
   } while (!came && now() < end);
   if (helper) helper->look(false);
   return came;
@@ -39,7 +40,7 @@ static bool spin_if_worthwhile(bool (*is_there)(void* context), void* context, c
   const unsigned int failed = atomic_load(&spins->failed);
   atomic_store(&spins->failed, failed + 1); /* a lost count does no harm */
   if (failed >= PATIENCE && failed % SELDOM) return false;
-  if (!spin(is_there, context, helper)) return false;
+  if (!spin(is_there, context, spins->microseconds * INT64_C(1000), helper)) return false;
   atomic_store(&spins->failed, 0);
   return true;
 }

@@ -42,17 +42,18 @@ void cow_semaphore_wait(cow_semaphore* semaphore);
 /* False if no thread has posted when the time is over, or a signal came first. */
 bool cow_semaphore_wait_for(cow_semaphore* semaphore, int64_t microseconds);
 
-/* How often spinning has failed since it last succeeded. */
+/* How long to spin, and how often that has failed since it last succeeded. */
 typedef struct cow_spins {
+  int microseconds;
   atomic_uint failed;
 } cow_spins;
 
 /* From now on, callers that spin call this helper, which stays as long as the process. */
 void cow_sleepers_help(const cow_helper* helper);
 
-/* Check a condition for 100 microseconds, since waking a thread may take longer than the wait.
- * Returns whether it became true. After repeated failures, as on a single processor, nearly all
- * calls check it once. */
+/* Check a condition for a while, since waking a thread may take longer than the wait. Returns
+ * whether it became true. After repeated failures, as on a single processor, nearly all calls check
+ * it once. */
 bool cow_spin_until(bool (*is_there)(void* context), void* context, cow_spins* spins);
 
 /* For callers. It may lie on the caller's stack: a thread that has slept as often as it was woken

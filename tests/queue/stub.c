@@ -109,6 +109,7 @@ static bool tell(parked* slot) {
     int length = snprintf(text, STUB_TEXT, "%u", (unsigned)slot->steps++);
     cow_event event = {.kind = COW_EVENT_TEXT, .text = text, .length = (size_t)length};
     cow_queue_post(request, &event);
+    if (slot->steps % 2) cow_queue_linger(request);
 #ifdef BUG_READ_OUTSIDE_LOCK
     while (*(volatile cow_event_kind*)&request->event.kind != COW_EVENT_NONE) sched_yield();
 #endif
