@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 from xxhash import xxh3_64
 
+from cowmlx.accelerate import kernels
 from cowmlx.errors import InvalidArgument
 from cowmlx.generated.reasons import Reason
 from cowmlx.training.objective import key_of
@@ -34,6 +35,8 @@ class Pieces(Sequence[list[mx.array]]):
         """Return a piece."""
         if not 0 <= index < len(self):
             raise IndexError(index)
+        if self._size == self._rows:
+            return list(self._arrays)
         begin = index * self._size
         return [array[begin : begin + self._size] for array in self._arrays]
 
@@ -161,7 +164,9 @@ class ArrayData:
         self._size = min(batch_size or self._rows, self._rows)
         self._micro_batch = micro_batch
         self._seed = seed
-        self._digest = digest
+        # A hash of the data and of how they become batches.
+        self._described = f"{digest} {self._size}" + (" shuffled" if seed is not None else "")
+        self._is_short = mx.default_device().type == mx.cpu and kernels.available()
         self._epoch = self._index = 0
         self._order: tuple[int, mx.array] | None = None
         # The prefetched batch: its epoch and index, and its rows.
@@ -176,23 +181,48 @@ class ArrayData:
         if self._index >= self.steps():
             self._epoch, self._index = self._epoch + 1, 0
             return None
+        chosen = self._at_once() if self._is_short else None
+        if chosen is None:
+            self._is_short = False
+            chosen = self._by_stream()
+        self._index += 1
+        return self._inputs.batch(chosen, self._micro_batch)
+
+    def _at_once(self) -> list[mx.array] | None:
+        """Return the next rows, computed without a stream; None if that would take long."""
+        begin, end = self._range(self._index)
+        order = None if self._seed is None else self._order_of(self._epoch)
+        module = kernels.module()
+        found = []
+        for array in self._arrays:
+            rows = module.rows(array, begin, end, order)
+            if rows is None:
+                return None
+            found.append(rows)
+        return found
+
+    def _by_stream(self) -> list[mx.array]:
+        """Return the next rows, computed, and start to compute those behind them."""
         place = self._epoch, self._index
         is_ahead = self._ahead is not None and self._ahead[0] == place
         chosen = self._ahead[1] if self._ahead is not None and is_ahead else self._rows_at(*place)
-        self._index += 1
         self._ahead = None
         mx.eval(chosen)
         size = sum(array.nbytes for array in chosen)
-        if self._index < self.steps() and size <= _MOST_AHEAD:  # prefetch it
-            ahead = self._rows_at(self._epoch, self._index)
+        following = self._epoch, self._index + 1
+        if following[1] < self.steps() and size <= _MOST_AHEAD:  # prefetch them
+            ahead = self._rows_at(*following)
             mx.async_eval(ahead)
-            self._ahead = (self._epoch, self._index), ahead
-        return self._inputs.batch(chosen, self._micro_batch)
+            self._ahead = following, ahead
+        return chosen
+
+    def _range(self, index: int) -> tuple[int, int]:
+        begin = index * self._size
+        return begin, min(begin + self._size, self._rows)
 
     def _rows_at(self, epoch: int, index: int) -> list[mx.array]:
         """Return the rows of a batch, lazily."""
-        begin = index * self._size
-        end = min(begin + self._size, self._rows)
+        begin, end = self._range(index)
         if self._seed is None:
             return [array[begin:end] for array in self._arrays]
         rows = self._order_of(epoch)[begin:end]
@@ -212,8 +242,7 @@ class ArrayData:
 
     def state(self) -> dict[str, Any]:
         """Return the place, and a hash of the data and of how they become batches."""
-        data = f"{self._digest} {self._size}" + (" shuffled" if self._seed is not None else "")
-        return {"epoch": self._epoch, "index": self._index, "data": data}
+        return {"epoch": self._epoch, "index": self._index, "data": self._described}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go to a place in these data."""

@@ -71,6 +71,57 @@ bool available(const std::vector<mx::array>& arrays) {
                      [](const mx::array& array) { return array.is_available(); });
 }
 
+/* Bytes of chosen rows that are copied at most. */
+constexpr size_t MOST_COPIED = 1 << 20;
+
+/* Copy rows that a row-major array chooses; nothing if that cannot be done here. */
+std::optional<mx::array> copied_rows(const mx::array& array, const mx::array& chosen) {
+  const auto bytes = array.nbytes() / static_cast<size_t>(array.shape(0));
+  if (chosen.ndim() != 1 || chosen.dtype() != mx::uint32 || !chosen.is_available() ||
+      !chosen.flags().row_contiguous || bytes * chosen.size() > MOST_COPIED)
+    return std::nullopt;
+  const auto* at = chosen.data<uint32_t>();
+  const auto count = static_cast<uint32_t>(array.shape(0));
+  if (!std::all_of(at, at + chosen.size(), [&](uint32_t row) { return row < count; }))
+    return std::nullopt;
+  mx::Shape shape = array.shape();
+  shape[0] = chosen.shape(0);
+  mx::array made(std::move(shape), array.dtype(), nullptr, Arrays{});
+  made.set_data(mx::allocator::malloc(made.nbytes()));
+  const char* from = array.data<char>();
+  char* to = made.data<char>();
+  for (size_t row = 0; row < chosen.size(); row++)
+    std::memcpy(to + row * bytes, from + at[row] * bytes, bytes);
+  made.set_status(mx::array::Status::available);
+  return made;
+}
+
+/* Adjacent rows of a row-major array, in its memory. */
+mx::array adjacent_rows(const mx::array& array, int begin, int end) {
+  mx::Shape shape = array.shape();
+  shape[0] = end - begin;
+  mx::array made(std::move(shape), array.dtype(), nullptr, Arrays{});
+  const auto width = static_cast<int64_t>(array.size()) / array.shape(0);
+  auto flags = array.flags();
+  flags.col_contiguous = static_cast<int64_t>(made.size()) == std::ranges::max(made.shape());
+  made.copy_shared_buffer(array, array.strides(), flags, made.size(), begin * width);
+  made.set_status(mx::array::Status::available);
+  return made;
+}
+
+std::optional<mx::array> rows(const mx::array& array, int begin, int end,
+                              const std::optional<mx::array>& order) {
+  if (array.ndim() == 0 || array.size() == 0 || !array.is_available() ||
+      !array.flags().row_contiguous || mx::is_available(mx::Device::gpu))
+    return std::nullopt;
+  const int count = order ? static_cast<int>(order->size()) : array.shape(0);
+  if (begin < 0 || begin >= end || end > count) return std::nullopt;
+  if (!order) return adjacent_rows(array, begin, end);
+  if (order->ndim() != 1 || !order->is_available() || !order->flags().row_contiguous)
+    return std::nullopt;
+  return copied_rows(array, adjacent_rows(*order, begin, end));
+}
+
 }  // namespace
 
 void bind_adopt(nb::module_& module) {
@@ -90,6 +141,18 @@ Returns:
     elements would have to be copied.)");
   module.def("available", available, "arrays"_a,
              "Whether arrays that are being computed have their elements.");
+  module.def("rows", rows, "array"_a, "begin"_a, "end"_a, "order"_a = nb::none(),
+             R"(Rows of an array, computed before it returns, without a stream.
+
+Args:
+    array: its first axis has the rows.
+    begin: the first row.
+    end: behind the last one.
+    order: uint32 (N,): rows are those of these numbers, from `begin` on.
+
+Returns:
+    The rows: a view, or up to 1 MiB copied in an order. None if that cannot be done here: the array
+    is not computed or not row-major, a number is out of range.)");
 }
 
 }  // namespace cowmlx
