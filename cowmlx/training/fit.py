@@ -179,13 +179,13 @@ class Fit:
             step = yield from self._advance(batch)
             training.place = self._data.state()
             self._window.append(step)
-            if self._limits.report_every and training.step % self._limits.report_every == 0:
-                yield self._step_event()
+            every = self._limits.report_every
+            yield self._step_event() if every and training.step % every == 0 else None
         yield from self._finish(finish)
 
     def _advance(self, batch: Batch) -> Generator[Any, None, Step]:
         """Make a step; while its first micro-batch is computed, the host makes the next batch."""
-        turns = self._training.advance(batch)
+        turns = self._training.advance(batch, pauses=self._asking is not None)
         upcoming = self._training.step + 1
         limit = self._limits.steps
         wants_more = self._asking is not None and not (limit and upcoming >= limit)

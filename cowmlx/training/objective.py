@@ -39,7 +39,8 @@ class Objective(Protocol):
         """Return the loss and its gradients.
 
         An objective with a true attribute ``gives_means`` returns the mean over targets in place
-        of the sum, and gradients of the mean.
+        of the sum, and gradients of the mean. One with a false attribute ``takes_keys`` has no
+        random numbers.
 
         Args:
             batch: the data.

@@ -5,7 +5,7 @@ Adam and AdamW are computed by a kernel in one pass where it can: with the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -235,6 +235,44 @@ class Optimizer:
             now = {_OWN: {name: _wide(parameters[name]) for name in names}}
             states |= optimizer.apply_gradients(given, now)[_OWN]
         return {name: states[name].astype(array.dtype) for name, array in parameters.items()}
+
+    def arrays(self) -> list[mx.array]:
+        """Return all arrays of the state, in the order of :meth:`state`."""
+        arrays: list[mx.array] = []
+        for optimizer in self._optimizers:
+            for key, value in optimizer.state.items():
+                if key == _OWN:
+                    for own in value.values():
+                        arrays += own.values()
+                else:
+                    arrays.append(value)
+        return arrays
+
+    def set_arrays(self, arrays: Sequence[mx.array]) -> None:
+        """Set all arrays of the state, in the order of :meth:`arrays`."""
+        after = iter(arrays)
+        self.restore(
+            [
+                {
+                    key: {name: {part: next(after) for part in own} for name, own in value.items()}
+                    if key == _OWN
+                    else next(after)
+                    for key, value in optimizer.state.items()
+                }
+                for optimizer in self._optimizers
+            ]
+        )
+
+    def counts(self) -> list[int]:
+        """Return which of the arrays count steps."""
+        found: list[int] = []
+        at = 0
+        for optimizer in self._optimizers:
+            for key, value in optimizer.state.items():
+                if key == "step":
+                    found.append(at)
+                at += sum(map(len, value.values())) if key == _OWN else 1
+        return found
 
     def state(self) -> dict[str, mx.array]:
         """Return the state by names of an optimizer, a parameter and an array of it."""

@@ -81,7 +81,7 @@ class ProgramObjective:
         self._seed = seed
         self._pending: list[Pending] = []
         self._require_room = require_room
-        self._has_key = _has_key(program)
+        self.takes_keys = _has_key(program)
         self._fingerprint: str | None = None
         self._text = draw_text(form) + "\n".join(form.steps)
 
@@ -111,7 +111,7 @@ class ProgramObjective:
         return [
             name
             for name in self._names
-            if name not in self._parameters and not (self._has_key and name == KEY)
+            if name not in self._parameters and not (self.takes_keys and name == KEY)
         ]
 
     @property
@@ -148,7 +148,7 @@ class ProgramObjective:
         self, program: Program, batch: Sequence[mx.array], key: mx.array | None
     ) -> list[mx.array]:
         data = dict(zip(self.inputs, batch, strict=True)) | self._parameters
-        if self._has_key:
+        if self.takes_keys:
             data[KEY] = key_of(self._seed, "evaluation") if key is None else key
         run = program.run([data[name] for name in self._names])
         self._require_room(run.bytes, "a micro-batch")

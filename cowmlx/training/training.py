@@ -33,18 +33,16 @@ class Sums:
 
     def __init__(self, of_means: bool) -> None:
         self._of_means = of_means
-        self._count = 0
-        self._loss = mx.array(0.0, mx.float32)
-        self._targets = mx.array(0.0, mx.float32)
+        self._loss: mx.array | None = None
+        self._targets: mx.array | None = None
         self._gradients: dict[str, mx.array] = {}
         self._dtypes: dict[str, mx.Dtype] = {}
         self._first: tuple[mx.array, dict[str, mx.array]] | None = None
 
     def add(self, loss: mx.array, targets: mx.array, gradients: Mapping[str, mx.array]) -> None:
         """Add a micro-batch, lazily."""
-        self._count += 1
         number = targets.astype(mx.float32)
-        if self._of_means and self._count == 1:
+        if self._of_means and self._targets is None:
             self._first = loss, dict(gradients)
         elif self._of_means:
             if self._first is not None:
@@ -54,13 +52,15 @@ class Sums:
             self._add(loss, gradients, number)
         else:
             self._add(loss, gradients, None)
-        self._targets = number if self._count == 1 else self._targets + number
+        self._targets = number if self._targets is None else self._targets + number
 
     def _add(
         self, loss: mx.array, gradients: Mapping[str, mx.array], weight: mx.array | None
     ) -> None:
         wide = widened(loss)
-        self._loss = self._loss + (wide if weight is None else weighted(wide, weight))
+        if weight is not None:
+            wide = weighted(wide, weight)
+        self._loss = wide if self._loss is None else self._loss + wide
         for name, gradient in gradients.items():
             self._dtypes[name] = gradient.dtype
             wide = widened(gradient)
@@ -73,11 +73,13 @@ class Sums:
     def arrays(self) -> list[mx.array]:
         """All arrays that are not computed yet."""
         loss, gradients = self._first or (self._loss, self._gradients)
-        return [loss, self._targets, *gradients.values()]
+        assert loss is not None
+        return [loss, self.targets, *gradients.values()]
 
     @property
     def targets(self) -> mx.array:
         """The number of targets so far."""
+        assert self._targets is not None
         return self._targets
 
     def mean(self) -> tuple[mx.array, dict[str, mx.array]]:
@@ -86,10 +88,11 @@ class Sums:
             loss, first = self._first
             return widened(loss), first
         means = {
-            name: (gradient / self._targets.astype(gradient.dtype)).astype(self._dtypes[name])
+            name: (gradient / self.targets.astype(gradient.dtype)).astype(self._dtypes[name])
             for name, gradient in self._gradients.items()
         }
-        return self._loss / self._targets, means
+        assert self._loss is not None
+        return self._loss / self.targets, means
 
 
 @dataclass(frozen=True)
@@ -203,10 +206,14 @@ class Training:
         self.best = Best()  # the best evaluation
         self.evaluated = -1  # the step before the last evaluation; -1 before any
 
-    def advance(self, batch: Batch) -> Turns:
+    def advance(self, batch: Batch, pauses: bool = True) -> Turns:
         """Make a step, with a turn for each micro-batch; the last has the optimizer's, too.
 
         Where it fails or is closed, nothing is changed.
+
+        Args:
+            batch: the data.
+            pauses: whether to yield also where nothing is left to be computed.
 
         Raises:
             InvalidArgument: the batch has no target, or the loss is not finite.
@@ -214,31 +221,34 @@ class Training:
         with self._forgetting():
             sums = Sums(getattr(self.objective, "gives_means", False))
             last = len(batch.micro_batches) - 1
+            takes_keys = getattr(self.objective, "takes_keys", True)
             for number, micro_batch in enumerate(batch.micro_batches):
-                key = key_of(self.settings.seed, "step", self.step, number)
+                key = key_of(self.settings.seed, "step", self.step, number) if takes_keys else None
                 loss, targets, gradients = self.objective.gradients(micro_batch, key)
                 _require_as(self.objective.parameters(), gradients, "the gradient of")
                 sums.add(loss, targets, gradients)
                 del loss, targets, gradients
                 if number < last:
                     yield from self._computed(sums.arrays)
-            step = yield from self._update(sums)
+            step = yield from self._update(sums, pauses)
         self.skipped += step.skipped
         self.step += 1
         return step
 
-    def _update(self, sums: Sums) -> Turns:
+    def _update(self, sums: Sums, pauses: bool) -> Turns:
         """Compute the last micro-batch and the step at once; keep the result if it is finite."""
         loss, gradients = sums.mean()
         before = self.optimizer.copy_of_state()
         try:
             updated, norm = self._updated(gradients, self.objective.parameters())
-            _require_as(self.objective.parameters(), updated, "the optimizer's new value of")
-            after, state = self.optimizer.copy_of_state(), self.optimizer.state().values()
+            waiting: list[mx.array] = []
+            if not self._updated.is_computed:
+                _require_as(self.objective.parameters(), updated, "the optimizer's new value of")
+                waiting = [loss, norm, sums.targets, *updated.values(), *self.optimizer.arrays()]
+            after = self.optimizer.copy_of_state()
         finally:
             self.optimizer.restore(before)  # others may save the training before the step ends
-        arrays = [loss, norm, sums.targets, *updated.values(), *state]
-        yield from self._computed([] if self._updated.is_computed else arrays)
+        yield from self._computed(waiting, pauses)
         targets = _count(sums.targets, "the batch")
         numbers = _number(loss), _number(norm)
         is_finite = all(math.isfinite(number) for number in numbers)
@@ -261,11 +271,14 @@ class Training:
             if self._flagging is not None:
                 self._flagging.forget()
 
-    def _computed(self, arrays: list[mx.array]) -> Generator[list[mx.array], None, None]:
+    def _computed(
+        self, arrays: list[mx.array], pauses: bool = True
+    ) -> Generator[list[mx.array], None, None]:
         flagging = self._flagging
         waiting = arrays if flagging is None else [*arrays, *flagging.flags()]
-        yield waiting
-        mx.eval(waiting)
+        if waiting or pauses:
+            yield waiting
+            mx.eval(waiting)
         if flagging is not None:
             flagging.check()
 

@@ -95,18 +95,19 @@ class Update:
             own, norm = clipped(gradients, *self._bounds)
             gradients.clear()
             return self._optimizer.updated(own, parameters), norm
-        state = self._optimizer.state()
+        state, counts = self._optimizer.arrays(), self._optimizer.counts()
         given = [gradients[name] for name in self._names]
         given += [parameters[name] for name in self._names]
-        given += state.values()
+        given += state
         gradients.clear()
-        after = {name: _next(array) for name, array in state.items() if _is_count(name)}
         computed = self._unit.at_once(given)
         self.is_computed = computed is not None
         (norm, *rest), _ = self._unit(given) if computed is None else computed
         count = len(self._names)
-        names = [name for name in state if name not in after]
-        self._optimizer.set_state(after | dict(zip(names, rest[count:], strict=True)))
+        after = rest[count:]
+        for at in counts:
+            after.insert(at, _next(state[at]))
+        self._optimizer.set_arrays(after)
         return dict(zip(self._names, rest[:count], strict=True)), norm
 
     def trace(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], Flags]:
@@ -114,15 +115,16 @@ class Update:
         count, before = len(self._names), self._optimizer.copy_of_state()
         gradients = dict(zip(self._names, arrays[:count], strict=False))
         parameters = dict(zip(self._names, arrays[count : 2 * count], strict=False))
-        names = list(self._optimizer.state())
+        counts = self._optimizer.counts()
         try:
-            self._optimizer.set_state(dict(zip(names, arrays[2 * count :], strict=True)))
+            self._optimizer.set_arrays(arrays[2 * count :])
             own, norm = clipped(gradients, *self._bounds)
             updated = self._optimizer.updated(own, parameters)
-            state = self._optimizer.state()
+            state = self._optimizer.arrays()
         finally:
             self._optimizer.restore(before)
-        results = [state[name] for name in names if not _is_count(name)]
+        # Kernels have no integers.
+        results = [array for at, array in enumerate(state) if at not in counts]
         return [norm, *[updated[name] for name in self._names], *results], {}
 
 
@@ -132,11 +134,6 @@ def _traced(
     own = update()
     assert own is not None
     return own.trace(arrays)
-
-
-def _is_count(name: str) -> bool:
-    """Whether a part of an optimizer's state counts its steps: kernels have no integers."""
-    return name.endswith(".step")
 
 
 def _next(count: mx.array) -> mx.array:

@@ -63,6 +63,22 @@ def test_a_recorded_update_is_the_optimizer_s(name, rate, clips):
                 assert mx.allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_parameters_may_have_the_name_of_a_count():
+    before = {"layer.step": mx.ones((2,)), "step": mx.ones((3,))}
+    one, other = (Optimizer(described("adam", 0.1), before) for _ in range(2))
+    update = Update(one, 0.0, 0.0, before)
+    found, wanted = before, before
+    for _ in range(3):
+        found, _ = update(dict(before), found)
+        wanted = other.updated(before, wanted)
+    assert {key: array.tolist() for key, array in found.items()} == {
+        key: array.tolist() for key, array in wanted.items()
+    }
+    assert [array.tolist() for array in one.arrays()] == [
+        array.tolist() for array in other.arrays()
+    ]
+
+
 @pytest.mark.skipif(
     not kernels.available(), reason="the kernels were not built: a C++ compiler is missing"
 )
