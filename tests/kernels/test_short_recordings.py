@@ -220,3 +220,27 @@ def test_functions_with_their_own_gradients_are_their_operations():
     powers = mx.exp(x)
     for found, wanted in zip(recording.compute([x]), (x + powers, x * powers, x), strict=True):
         assert bits(found) == bits(wanted)
+
+
+@pytest.mark.parametrize("side", [4, 200])
+def test_constants_of_any_size_are_read_where_they_are_broadcast(side):
+    def function(x):
+        twos = mx.full(x.shape, 2.0)
+        return [twos * x + mx.full(x.shape, 1.5), mx.maximum(x, mx.zeros(x.shape)), twos.T + x]
+
+    x = mx.random.normal((side, side), key=mx.random.key(1))
+    mx.eval(x)
+    recording = Recording(function, [x])
+    assert recording.is_short()
+    for found in (recording.compute([x]), recording.replay([x])):
+        for one, other in zip(found, function(x), strict=True):
+            assert bits(one) == bits(other)
+
+
+def test_a_large_constant_can_be_a_result():
+    x = mx.ones((200, 200))
+    mx.eval(x)
+    recording = Recording(lambda x: [mx.full(x.shape, 2.0), x + mx.full(x.shape, 2.0)], [x])
+    twos, threes = recording.replay([x])
+    assert twos.tolist() == [[2.0] * 200] * 200
+    assert threes.tolist() == [[3.0] * 200] * 200

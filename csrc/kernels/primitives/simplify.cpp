@@ -23,7 +23,7 @@ std::string text_of(const mx::array& array) {
          std::string(array.data<char>(), array.itemsize());
 }
 
-/* Larger constants are computed in each replay. */
+/* Larger constants are views of a number where that is broadcast, or computed in each replay. */
 constexpr size_t MOST_KEPT = 16 << 10;
 
 bool is_number(const mx::array& array) {
@@ -46,22 +46,28 @@ mx::array filled(const mx::array& like, const mx::array& number) {
 void fold_full(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
                std::vector<std::pair<uint32_t, mx::array>>& kept) {
   std::map<uint32_t, mx::array> numbers;
+  std::map<uint32_t, uint32_t> views; /* places of what is broadcast, by those of larger results */
   for (const auto& [place, array] : kept)
     if (is_number(array)) numbers.emplace(place, array);
-  std::erase_if(steps, [&](const Recorded& step) {
+  for (Recorded& step : steps) {
+    for (uint32_t& place : step.inputs)
+      if (const auto view = views.find(place); view != views.end()) place = view->second;
     const bool is_full = is(*step.primitive, "Full");
-    if (!is_full && !is(*step.primitive, "Broadcast")) return false;
+    if (!is_full && !is(*step.primitive, "Broadcast")) continue;
     const auto number = numbers.find(step.inputs[0]);
     const mx::array& made = arrays[step.outputs[0]];
-    if (number == numbers.end() || made.dtype() != number->second.dtype()) return false;
+    if (number == numbers.end() || made.dtype() != number->second.dtype()) continue;
     if (!is_full) { /* Full may read it */
       numbers.emplace(step.outputs[0], number->second);
-      return false;
+    } else if (made.nbytes() > MOST_KEPT) {
+      if (arrays[step.inputs[0]].shape() == made.shape())
+        views.emplace(step.outputs[0], step.inputs[0]);
+    } else if (made.size() > 0) {
+      kept.emplace_back(step.outputs[0], filled(made, number->second));
+      step.primitive = nullptr;
     }
-    if (made.nbytes() > MOST_KEPT || made.size() == 0) return false;
-    kept.emplace_back(step.outputs[0], filled(made, number->second));
-    return true;
-  });
+  }
+  std::erase_if(steps, [](const Recorded& step) { return step.primitive == nullptr; });
 }
 
 void eliminate_common(std::vector<Recorded>& steps,
