@@ -109,6 +109,8 @@ def _added(a: mx.array, axes: tuple[int, ...]) -> mx.array:
         then = tuple(axis for axis in axes if axis not in first)
         return _added(_added(a, first), then)
     others = tuple(axis for axis in axes if axis != longest)
+    if others and max(others) < longest and length <= SHORT:  # rows are added, which is fast
+        return _added(_added(a, others), (longest,))
     part = PART // (count // length)
     whole = length // part * part
     ahead = (slice(None),) * (longest % a.ndim)
