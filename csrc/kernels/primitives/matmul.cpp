@@ -2,13 +2,24 @@
  * same bits, where the caller can compute them. */
 #include <dlfcn.h>
 
+#include <unordered_map>
+
 #include "recording.h"
+#include "row_batch.h"
 
 namespace cowmlx {
 namespace {
 
 /* Multiply-adds of a product that a BLAS computes on one thread (see csrc/blas/cblas.c). */
 constexpr int64_t ALONE = 1 << 21;
+
+/* Multiply-adds of a part of a product, and the least side of parts of a sum of products. */
+constexpr int64_t PART = 1 << 19;
+constexpr int LEAST_SIDE = 64;
+
+/* Numbers of a matrix that each part of a product by rows reads again; multiply-adds of such a
+ * product at least. */
+constexpr int64_t MOST_SHARED = 1 << 16, LEAST_BY_ROWS = 1 << 18;
 
 enum { ROW_MAJOR = 101, PLAIN = 111, TURNED = 112 }; /* of CBLAS */
 using Gemm = void (*)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha,
@@ -61,26 +72,80 @@ struct Operand {
   }
 };
 
+/* A product in parts: ranges of the longer side of its result, which depend on its size alone. */
+struct Cut {
+  int m, n, k;
+  int parts = 1, side;  /* of a part */
+  bool by_rows = false; /* or by columns */
+
+  Cut(int rows, int columns, int depth) : m(rows), n(columns), k(depth), side(std::max(m, n)) {
+    by_rows = m > n;
+    if (is_small()) cut(multiply_adds() / PART);
+  }
+
+  int64_t multiply_adds() const { return int64_t{m} * n * k; }
+  bool is_small() const { return multiply_adds() < ALONE; }
+
+  /* Ranges of rows that a batch of operations computes; they are those of the product alone, too.
+   */
+  void cut_rows() {
+    by_rows = true;
+    side = BATCH_ROWS;
+    parts = (m + side - 1) / side;
+  }
+
+  void cut(int64_t wanted) {
+    const int64_t whole = std::max(m, n), most = std::max<int64_t>(1, wanted);
+    side = static_cast<int>(((whole + most - 1) / most + LANES - 1) / LANES * LANES);
+    parts = static_cast<int>((whole + side - 1) / side);
+  }
+
+  /* Compute a part of out = a b, or of out += a b. */
+  void product(const Operand& a, const Operand& b, int64_t index, int part, bool adds,
+               float* out) const {
+    const int first = part * side, count = std::min(side, (by_rows ? m : n) - first);
+    const float *from_a = a.matrix(index), *from_b = b.matrix(index);
+    int rows = m, columns = n;
+    if (!by_rows) {
+      columns = count;
+      from_b += b.turned ? int64_t{first} * b.leading : first;
+      out += first;
+    } else {
+      rows = count;
+      from_a += a.turned ? first : int64_t{first} * a.leading;
+      out += int64_t{first} * n;
+    }
+    gemm()(ROW_MAJOR, a.turned ? TURNED : PLAIN, b.turned ? TURNED : PLAIN, rows, columns, k, 1,
+           from_a, a.leading, from_b, b.leading, adds ? 1 : 0, out, n);
+  }
+};
+
 struct Job {
   Operand a, b;
   float* out;
   int64_t count; /* of matrices */
-  int m, n, k, workers;
+  Cut cut;
+  int workers;
 
-  void product(int64_t index) const {
-    gemm()(ROW_MAJOR, a.turned ? TURNED : PLAIN, b.turned ? TURNED : PLAIN, m, n, k, 1,
-           a.matrix(index), a.leading, b.matrix(index), b.leading, 0, out + index * m * n, n);
+  /* Of one product in parts of BATCH_ROWS. */
+  void rows(int64_t begin, int64_t end, int) const {
+    for (int64_t row = begin; row < end; row += BATCH_ROWS)
+      cut.product(a, b, 0, static_cast<int>(row / BATCH_ROWS), false, out);
   }
 
   void operator()() const {
     const Series series;
     for (const Operand* one : {&a, &b})
       if (one->copy) one->copy->run();
-    const bool together = int64_t{m} * n * k < ALONE && count < INT32_MAX;
-    if (together)
-      share(static_cast<int>(count), workers, [&](int index, int) { product(index); });
+    const int64_t size = int64_t{cut.m} * cut.n;
+    const auto compute = [&](int64_t index) {
+      const int64_t at = index / cut.parts;
+      cut.product(a, b, at, static_cast<int>(index % cut.parts), false, out + at * size);
+    };
+    if (cut.is_small() && count * cut.parts < INT32_MAX)
+      share(static_cast<int>(count * cut.parts), workers, [&](int index, int) { compute(index); });
     else
-      for (int64_t index = 0; index < count; index++) product(index);
+      for (int64_t index = 0; index < count * cut.parts; index++) compute(index);
   }
 };
 
@@ -90,25 +155,133 @@ class Matmul : public Operation {
       : Operation(plain->stream()), plain_(std::move(plain)) {}
 
   void eval_cpu(const Arrays& inputs, mx::array& out) override {
-    if (!Here::is_set()) {
+    const int m = out.shape(-2), n = out.shape(-1);
+    Cut cut(m, n, inputs[0].shape(-1));
+    const bool by_rows = out.ndim() == 2 && cut.is_small() && m >= 2 * BATCH_ROWS &&
+                         int64_t{cut.k} * n <= MOST_SHARED &&
+                         cut.multiply_adds() >= LEAST_BY_ROWS && lies_plainly(inputs[0]);
+    if (by_rows) cut.cut_rows();
+    if (!Here::is_set() && cut.parts == 1) {
       Arrays outputs{out};
       plain_->eval_cpu(inputs, outputs);
       return;
     }
     auto& encoder = prepare(stream(), inputs, out);
-    const int m = out.shape(-2), n = out.shape(-1);
     const auto count = static_cast<int64_t>(out.size()) / m / n;
-    dispatch(encoder, Job{Operand(inputs[0], encoder), Operand(inputs[1], encoder),
-                          out.data<float>(), count, m, n, inputs[0].shape(-1), threads()});
+    Job job{Operand(inputs[0], encoder),
+            Operand(inputs[1], encoder),
+            out.data<float>(),
+            count,
+            cut,
+            threads()};
+    const bool waits = by_rows && !job.b.copy;
+    dispatch_rows(encoder, {{&inputs[0]}, {&inputs[1]}}, {out}, waits ? m : 0, std::move(job));
   }
 
   const char* name() const override { return "CowmlxMatmul"; }
 
  private:
+  static bool lies_plainly(const mx::array& a) {
+    return a.strides(1) == 1 && a.strides(0) == a.shape(1);
+  }
+
   std::shared_ptr<mx::Primitive> plain_;
 };
 
+/* ---- sums of products, such as the gradient of a matrix that each step of a loop reads ---- */
+
+struct SumJob {
+  std::vector<Operand> operands; /* two of each product */
+  float* out;
+  Cut cut;
+  int workers;
+
+  void operator()() const {
+    const Series series;
+    for (const Operand& one : operands)
+      if (one.copy) one.copy->run();
+    share(cut.parts, workers, [&](int part, int) {
+      for (size_t at = 0; at < operands.size(); at += 2)
+        cut.product(operands[at], operands[at + 1], 0, part, at > 0, out);
+    });
+  }
+};
+
+class SumOfProducts : public Operation {
+ public:
+  using Operation::Operation;
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    Cut cut(out.shape(0), out.shape(1), inputs[0].shape(1));
+    const int64_t work = cut.multiply_adds() * std::ssize(inputs) / 2;
+    cut.cut(std::min<int64_t>(work / PART, std::max(cut.m, cut.n) / LEAST_SIDE));
+    SumJob job{{}, out.data<float>(), cut, threads()};
+    for (const mx::array& input : inputs) job.operands.emplace_back(input, encoder);
+    dispatch(encoder, std::move(job));
+  }
+
+  const char* name() const override { return "CowmlxSumOfProducts"; }
+};
+
+/* Finds chains of additions of products that nothing else reads: ((a + b) + c) + …, or with the
+ * operands of an addition the other way round. */
+class Chains {
+ public:
+  Chains(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+         const std::vector<uint32_t>& results)
+      : steps_(steps), arrays_(arrays) {
+    for (const Recorded& step : steps)
+      for (const uint32_t place : step.inputs) users_[place]++;
+    for (const uint32_t place : results) users_[place] = 2;
+  }
+
+  void run() {
+    for (Recorded& step : steps_) {
+      if (is_product(step)) {
+        factors_[step.outputs[0]] = step.inputs;
+      } else if (is(*step.primitive, "Add") && step.dtypes[0] == mx::float32) {
+        add(step);
+      }
+    }
+  }
+
+ private:
+  bool is_product(const Recorded& step) const {
+    if (!is(*step.primitive, "Matmul") || step.dtypes[0] != mx::float32) return false;
+    const mx::array &a = arrays_[step.inputs[0]], &b = arrays_[step.inputs[1]];
+    return a.ndim() == 2 && b.ndim() == 2 && a.size() > 0 && b.size() > 0 &&
+           Cut(a.shape(0), b.shape(1), a.shape(1)).is_small();
+  }
+
+  void add(Recorded& step) {
+    for (const auto& [sum, next] :
+         {std::pair(step.inputs[0], step.inputs[1]), std::pair(step.inputs[1], step.inputs[0])}) {
+      const auto first = factors_.find(sum), second = factors_.find(next);
+      if (first == factors_.end() || second == factors_.end() || sum == next) continue;
+      if (second->second.size() != 2 || users_[sum] != 1 || users_[next] != 1) continue;
+      if (arrays_[first->second[0]].shape(1) != arrays_[second->second[0]].shape(1)) continue;
+      std::vector<uint32_t> factors = first->second;
+      factors.insert(factors.end(), second->second.begin(), second->second.end());
+      step.primitive = std::make_shared<SumOfProducts>(step.primitive->stream());
+      step.inputs = factors;
+      factors_[step.outputs[0]] = std::move(factors);
+      return;
+    }
+  }
+
+  std::vector<Recorded>& steps_;
+  const std::vector<mx::array>& arrays_;
+  std::unordered_map<uint32_t, int> users_;
+  std::unordered_map<uint32_t, std::vector<uint32_t>> factors_; /* of a sum of products */
+};
+
 }  // namespace
+
+void add_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+                  const std::vector<uint32_t>& results) {
+  if (gemm() != nullptr) Chains(steps, arrays, results).run();
+}
 
 void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays) {
   if (gemm() == nullptr) return;

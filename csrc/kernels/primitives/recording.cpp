@@ -14,6 +14,7 @@
 #include "mlx/stream.h"
 #include "arrays.h"
 #include "recording.h"
+#include "row_batch.h"
 #include "under_way.h"
 
 namespace cowmlx {
@@ -47,15 +48,6 @@ struct Cleared {
   ~Cleared() { encoder.temporaries().clear(); }
 };
 
-/* Give an array the elements of another, row-major. */
-void copy_elements(const mx::array& from, mx::array& to) {
-  to.set_data(mx::allocator::malloc(to.nbytes()));
-  if (from.flags().row_contiguous)
-    std::memcpy(to.data<char>(), from.data<char>(), from.nbytes());
-  else
-    Copy{Lines(from), to.data<char>()}.run();
-}
-
 class Recording {
  public:
   /* Write down what a function does with arrays like these.
@@ -80,10 +72,9 @@ class Recording {
     eliminate_common(steps_, kept_, count_, results_);
     remove_unread();
     if (steady && stream_.device == mx::Device::cpu) take_products(steps_, seen_);
-    if (stream_.device == mx::Device::cpu) replace_sums(steps_, seen_);
     merge(steps_, seen_, results_);
     remove_unread();
-    if (stream_.device == mx::Device::cpu) fuse_steps();
+    if (stream_.device == mx::Device::cpu) improve();
     can_start_ = !is_short_ && can_be_started();
     find_ends();
     asks_sizes_ = std::ranges::any_of(
@@ -184,21 +175,26 @@ class Recording {
 
   std::vector<mx::array> compute_here(Places& arrays) const {
     const Here here;
+    const Series series;
+    RowBatch batch;
     std::vector<mx::array> read;
     for (size_t at = 0; at < steps_.size(); at++) {
       const Recorded& step = steps_[at];
       take_inputs(at, arrays, read);
       std::vector<mx::array> made = outputs_of(step);
-      const mx::Stream stream = step.primitive->stream();
-      const Cleared cleared{mx::cpu::get_command_encoder(stream)};
-      if (copies(*step.primitive, read)) {
+      auto& encoder = mx::cpu::get_command_encoder(step.primitive->stream());
+      const Cleared cleared{encoder};
+      const bool is_copied = copies(*step.primitive, read);
+      if (is_copied || !(is_view(*step.primitive) || may_wait(*step.primitive))) batch.run();
+      if (is_copied) {
         copy_elements(read[0], made[0]);
       } else {
         step.primitive->eval_cpu(read, made);
       }
-      read.clear();
+      batch.keep(read, encoder.temporaries());
       put(step, made, arrays);
     }
+    batch.run();
     return results(arrays);
   }
 
@@ -289,11 +285,22 @@ class Recording {
     return found;
   }
 
-  /* Fuse elementwise steps: also those that stand alone, if the caller can compute all then. */
-  void fuse_steps() {
+  /* What kernels of processors do better than mlx's operations. Fuses elementwise steps: also
+   * those that stand alone, if the caller can compute all then. */
+  void improve() {
+    move_parts(steps_, seen_, results_);
+    count_ = static_cast<uint32_t>(seen_.size());
+    eliminate_common(steps_, kept_, count_, results_);
+    remove_unread();
+    replace_sums(steps_, seen_);
     const std::vector<Recorded> before = steps_;
+    lay_matrices(steps_, seen_);
+    count_ = static_cast<uint32_t>(seen_.size());
+    add_products(steps_, seen_, results_);
     replace_products(steps_, seen_);
+    remove_unread();
     fuse(steps_, seen_, results_, true);
+    replace_concatenations(steps_);
     remove_unread(); /* what is broadcast */
     is_short_ = can_be_here();
     if (is_short_) return;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -63,9 +64,26 @@ inline bool takes_memory(const mx::Primitive& primitive) {
          is(primitive, "Reshape");
 }
 
+/* A slice without steps: [begin, end) of each axis. */
+struct Range {
+  mx::Shape begin, end;
+};
+
+/* None if a primitive is no such slice. */
+std::optional<Range> range_of(const mx::Primitive& primitive);
+
 /* Operations whose result is their input. */
 inline bool is_same(const mx::Primitive& primitive) {
   return is(primitive, "Copy") || is(primitive, "StopGradient");
+}
+
+/* Give an array the elements of another, row-major. */
+inline void copy_elements(const mx::array& from, mx::array& to) {
+  to.set_data(mx::allocator::malloc(to.nbytes()));
+  if (from.flags().row_contiguous)
+    std::copy_n(from.data<char>(), from.nbytes(), to.data<char>());
+  else
+    Copy{Lines(from), to.data<char>()}.run();
 }
 
 /* Let kernels multiply with matrices that are inputs or kept. `arrays`: those of all places. */
@@ -75,6 +93,24 @@ void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& a
  * that are merged lose their primitive. `results`: the places that the recording returns. */
 void merge(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
            const std::vector<uint32_t>& results);
+
+/* Let slices of results of functions be read from the functions' operands, and concatenations be
+ * written in the order of axes in which they are read. `arrays`: those of all places, to which
+ * those of new steps are added; `results`: the places that the recording returns. */
+void move_parts(std::vector<Recorded>& steps, std::vector<mx::array>& arrays,
+                const std::vector<uint32_t>& results);
+
+/* Let one operation compute a sum of products of float32 matrices, with the same bits. `arrays`:
+ * those of all places; `results`: the places that the recording returns. */
+void add_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+                  const std::vector<uint32_t>& results);
+
+/* Lay matrices row-major, once, that several products read transposed. `arrays`: those of all
+ * places, to which those of new steps are added. */
+void lay_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays);
+
+/* Replace mlx's concatenations by ones that the caller can compute. */
+void replace_concatenations(std::vector<Recorded>& steps);
 
 /* Replace mlx's products of float32 matrices by ones of the same bits that the caller can compute.
  * `arrays`: those of all places. */
