@@ -293,6 +293,7 @@ class Recording {
     eliminate_common(steps_, kept_, count_, results_);
     remove_unread();
     replace_sums(steps_, seen_);
+    replace_scatters(steps_, seen_);
     const std::vector<Recorded> before = steps_;
     lay_matrices(steps_, seen_);
     count_ = static_cast<uint32_t>(seen_.size());

@@ -120,6 +120,10 @@ void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>
  * caller can compute. `arrays`: those of all places. */
 void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
 
+/* Replace mlx's sums of rows at places of a float32 matrix by ones of the same bits that the caller
+ * can compute. `arrays`: those of all places. */
+void replace_scatters(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+
 /* An operation that does the work of several of mlx's. */
 class Several {
  public:
