@@ -188,6 +188,11 @@ def convolution(
     return made.astype(x.dtype)
 
 
+def gelu(x: mx.array) -> mx.array | None:
+    """Return the gelu of numbers whose gradient is wanted; None where kernels do not take them."""
+    return trained.gelu(x) if x.size and _is_trained(None, x) else None
+
+
 def gated(gate: mx.array, up: mx.array, activation: str) -> mx.array | None:
     """Return activation(gate) * up, or None where kernels do not take them."""
     if gate.shape != up.shape or not gate.ndim:

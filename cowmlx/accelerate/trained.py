@@ -12,6 +12,9 @@ import mlx.core as mx
 
 from cowmlx.accelerate import kernels
 
+# With more queries or keys, products of large matrices are faster.
+_MOST_POSITIONS = 512
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,27 +89,15 @@ def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     return result
 
 
+def gelu(x: mx.array) -> mx.array:
+    """Multiply float32 (..., N) by the normal distribution function of it."""
+    result: mx.array = kernels.module().gate(x, activation="gelu")
+    return result
+
+
 def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
     """Divide rows of float32 (..., N) by their root mean square, times weight (N,)."""
-
-    def function(x: mx.array, weight: mx.array | None = None) -> mx.array:
-        result: mx.array = kernels.module().rms_norm(x, weight, eps)
-        return result
-
-    def gradient_of_x(x: mx.array, by: mx.array) -> tuple[mx.array, mx.array]:
-        scale = mx.rsqrt(mx.square(x).mean(axis=-1, keepdims=True) + eps)
-        normed = x * scale
-        return scale * (by - normed * (by * normed).mean(axis=-1, keepdims=True)), normed
-
-    def gradient(given: Any, cotangent: mx.array, _: Any) -> Any:
-        if weight is None:
-            return gradient_of_x(given, cotangent)[0]
-        x, own = given
-        of_x, normed = gradient_of_x(x, cotangent * own)
-        return of_x, (cotangent * normed).sum(axis=tuple(range(x.ndim - 1)))
-
-    arrays = (x,) if weight is None else (x, weight)
-    result: mx.array = _differentiable(function, gradient, *arrays)
+    result: mx.array = kernels.module().rms_norm(x, weight, eps)
     return result
 
 
@@ -115,24 +106,7 @@ def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps:
 
     Source: Ba et al., 2016, "Layer Normalization".
     """
-    rows = tuple(range(x.ndim - 1))
-    factor = mx.ones(x.shape[-1:]) if weight is None else weight
-    offset = mx.zeros(x.shape[-1:]) if bias is None else bias
-
-    def function(x: mx.array, factor: mx.array, offset: mx.array) -> mx.array:
-        result: mx.array = kernels.module().layer_norm(x, factor, offset, eps)
-        return result
-
-    def gradient(given: Any, cotangent: mx.array, _: Any) -> Any:
-        x, factor, _ = given
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scale = mx.rsqrt(mx.square(centred).mean(axis=-1, keepdims=True) + eps)
-        normed, by = centred * scale, cotangent * factor
-        along = (by * normed).mean(axis=-1, keepdims=True)
-        of_x = scale * (by - by.mean(axis=-1, keepdims=True) - normed * along)
-        return of_x, (cotangent * normed).sum(axis=rows), cotangent.sum(axis=rows)
-
-    result: mx.array = _differentiable(function, gradient, x, factor, offset)
+    result: mx.array = kernels.module().layer_norm(x, weight, bias, eps)
     return result
 
 
@@ -182,6 +156,15 @@ def attention(
     """
     rows, heads, length, size = q.shape
     groups, keys = k.shape[1], k.shape[2]
+    if max(length, keys) <= _MOST_POSITIONS and q.size and k.size and v.size:
+        causal = isinstance(mask, str) and bool(mask)
+        added = mask if isinstance(mask, mx.array) else None
+        if added is not None and added.dtype != mx.bool_:
+            added = added.astype(mx.float32)
+        result: mx.array = kernels.module().trained_attention(
+            q, k, v, scale=scale, causal=causal, mask=added
+        )
+        return result
     parted = (rows, groups, heads // groups, length)
     scores = (q * scale).reshape(*parted, size) @ k[:, :, None].swapaxes(-1, -2)
     if isinstance(mask, str):

@@ -87,4 +87,5 @@ NB_MODULE(_kernels, module) {
   cowmlx::bind_rows(module);
   cowmlx::bind_sample(module);
   cowmlx::bind_texts(module);
+  cowmlx::bind_trained_attention(module);
 }

@@ -76,6 +76,36 @@ struct Attention {
   float* state;
 };
 
+/* Rows of numbers that lie side by side, of some heads. */
+struct Heads {
+  const float* data;
+  int64_t head, row; /* from one to the next, in numbers */
+};
+struct HeadsTo {
+  float* data;
+  int64_t head, row;
+};
+
+/* softmax(q k^T * scale + mask) v and its gradient, of query heads that share one head of keys and
+ * values. What a mask of bool, or `causal`, hides has the least score; a query that sees nothing
+ * has the mean of all values. */
+struct TrainedAttention {
+  Heads q, k, v;
+  int32_t heads, queries, positions, key_dim, value_dim; /* each at least 1 */
+  float scale;
+  bool causal;      /* the last query sees all positions, each before it one less */
+  bool mask_bool;   /* true where a query sees a position; else float32, added to scores */
+  const void* mask; /* [head][query][position], strides in numbers, or null */
+  int64_t mask_head, mask_row, mask_position;
+  float* scratch; /* as many floats as trained_attention_size() says */
+};
+
+/* Gradients of q, k and v, for the gradient `by` of the result. */
+struct AttentionGradient {
+  Heads by;
+  HeadsTo q, k, v;
+};
+
 /* A matrix memory of one head that takes positions one after the other (arXiv 2405.04517, eq.
  * 19-27): memory = forget memory + take key valueT, out = scale queryT memory. Any part of its
  * columns may be given alone. */
@@ -137,9 +167,15 @@ struct Table {
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n,
                      float* y);
+  /* The gradient of x for that of y, `by`; layer_norm's if `centred`, else rms_norm's. Adds by *
+   * (normalized x) to `along`, and by to `total`: their sums over rows are the gradients of weight
+   * and bias. of_x may be by. */
+  void (*norm_gradient)(bool centred, const float* x, const float* weight, const float* by,
+                        float eps, int n, float* of_x, float* along, float* total);
   void (*add)(const float* a, const float* b, float scale, int n, float* y); /* y = a + scale * b */
   void (*gate)(Activation, const float* gate, const float* up, int n,
                float* y); /* act(gate) * up; up null: act */
+  void (*gelu_gradient)(const float* x, const float* by, int n, float* y); /* by * gelu'(x) */
   void (*softmax)(const float* x, int n, float* y);
   /* Rotate one head of one position in place: cosines and sines already of its position. */
   void (*rotate)(float* head, const float* cosines, const float* sines, int dims, bool traditional);
@@ -157,6 +193,10 @@ struct Table {
   /* Heads and queries are worth being given together, since tiles of them share a tile of keys; a
    * query's result is the same bits in whatever range of queries it is given. */
   void (*attention)(const Attention&);
+  /* Floats of scratch for what follows. */
+  size_t (*trained_attention_size)(int positions, int key_dim, int value_dim);
+  void (*trained_attention)(const TrainedAttention&, const HeadsTo& out);
+  void (*attention_gradient)(const TrainedAttention&, const AttentionGradient&);
 
   /* ---- convolutions (families/convolution) ---- */
   /* out[pitch k + m] = rows[m][k] for four rows of n numbers: with a pitch of 4 as prepare() puts

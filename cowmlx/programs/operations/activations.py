@@ -50,6 +50,8 @@ def _celu(x: mx.array, alpha: float) -> mx.array:
 
 
 def _gelu(x: mx.array) -> mx.array:
+    if (made := operations.gelu(x)) is not None:
+        return made
     return x * (1 + elementary.erf(x / math.sqrt(2))) / 2
 
 

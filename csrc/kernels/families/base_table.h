@@ -26,12 +26,14 @@ static constexpr Table with_base(const char* name) {
 
 /* All but what products need. */
 static constexpr Table without_products(const char* name) {
-  return with_base<&Table::rms_norm, &Table::layer_norm, &Table::add, &Table::gate, &Table::softmax,
-                   &Table::rotate, &Table::store, &Table::load, &Table::quantize,
-                   &Table::attention_size, &Table::attention, &Table::beside,
-                   &Table::multiply_windows, &Table::by_channels, &Table::outer_products,
-                   &Table::line_sums, &Table::highest, &Table::exponentials, &Table::threefry,
-                   &Table::contenders, &Table::recurrence, &Table::adam>(name);
+  return with_base<&Table::rms_norm, &Table::layer_norm, &Table::norm_gradient, &Table::add,
+                   &Table::gate, &Table::gelu_gradient, &Table::softmax, &Table::rotate,
+                   &Table::store, &Table::load, &Table::quantize, &Table::attention_size,
+                   &Table::attention, &Table::trained_attention_size, &Table::trained_attention,
+                   &Table::attention_gradient, &Table::beside, &Table::multiply_windows,
+                   &Table::by_channels, &Table::outer_products, &Table::line_sums, &Table::highest,
+                   &Table::exponentials, &Table::threefry, &Table::contenders, &Table::recurrence,
+                   &Table::adam>(name);
 }
 
 }  // namespace cowmlx::ISA

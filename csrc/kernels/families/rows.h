@@ -54,6 +54,36 @@ COWMLX_KERNEL void layer_norm(const float* x, const float* weight, const float* 
   });
 }
 
+COWMLX_KERNEL void norm_gradient(bool centred, const float* x, const float* weight, const float* by,
+                                 float eps, int n, float* of_x, float* along, float* total) {
+  const float part = 1.0f / static_cast<float>(n);
+  float mean = 0;
+  if (centred)
+    mean = part * sum_of(n, [x](int i, int lanes, F so_far) { return so_far + get(x + i, lanes); });
+  const float variance = sum_of(n, [x, mean](int i, int lanes, F so_far) {
+    F v = only(get(x + i, lanes) - set(mean), lanes);
+    return fma(v, v, so_far);
+  });
+  const F factor = set(1.0f / __builtin_sqrtf(variance * part + eps));
+  const auto normed = [=](int i, int lanes) { return (get(x + i, lanes) - set(mean)) * factor; };
+  const auto weighed = [=](int i, int lanes) {
+    F v = get(by + i, lanes);
+    return weight ? v * get(weight + i, lanes) : v;
+  };
+  float level = 0;
+  if (centred)
+    level = sum_of(n, [=](int i, int lanes, F so_far) { return so_far + weighed(i, lanes); });
+  const float slope = sum_of(n, [=](int i, int lanes, F so_far) {
+    return fma(weighed(i, lanes), only(normed(i, lanes), lanes), so_far);
+  });
+  each_vector(n, [=](int i, int lanes) {
+    const F v = normed(i, lanes), own = get(by + i, lanes), whole = weighed(i, lanes);
+    put(along + i, fma(own, v, get(along + i, lanes)), lanes);
+    put(total + i, get(total + i, lanes) + own, lanes);
+    put(of_x + i, factor * fnma(v, set(slope * part), whole - set(level * part)), lanes);
+  });
+}
+
 COWMLX_KERNEL void add(const float* a, const float* b, float scale, int n, float* y) {
   each_vector(n, [=](int i, int lanes) {
     put(y + i, fma(get(b + i, lanes), set(scale), get(a + i, lanes)), lanes);
@@ -89,6 +119,10 @@ COWMLX_KERNEL void gate(Activation activation, const float* gate, const float* u
     case Activation::Sigmoid:
       return gate_with(gate, up, n, y, [](F x) { return sigmoid(x); });
   }
+}
+
+COWMLX_KERNEL void gelu_gradient(const float* x, const float* by, int n, float* y) {
+  gate_with(x, by, n, y, [](F v) { return gelu_slope(v); });
 }
 
 COWMLX_INLINE float highest_of(const float* x, int n) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "attention_gradient.h"
 #include "channels.h"
 #include "convolution.h"
 #include "products.h"
@@ -20,8 +21,10 @@ static constexpr Table filled(const char* name) {
   table.row_numbers = row_numbers;
   table.rms_norm = rms_norm;
   table.layer_norm = layer_norm;
+  table.norm_gradient = norm_gradient;
   table.add = add;
   table.gate = gate;
+  table.gelu_gradient = gelu_gradient;
   table.softmax = softmax;
   table.rotate = rotate;
   table.store = store_numbers;
@@ -29,6 +32,9 @@ static constexpr Table filled(const char* name) {
   table.quantize = quantize_numbers;
   table.attention_size = attention_size;
   table.attention = attention;
+  table.trained_attention_size = trained_attention_size;
+  table.trained_attention = trained_attention;
+  table.attention_gradient = attention_gradient;
   table.beside = beside_rows;
   table.multiply_windows = multiply_windows;
   table.by_channels = by_channels;

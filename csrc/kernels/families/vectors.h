@@ -84,10 +84,10 @@ COWMLX_INLINE F tanh(F x) {
 COWMLX_INLINE F silu(F x) { return x / (set(1.0f) + exp(negative(x))); }
 COWMLX_INLINE F sigmoid(F x) { return set(1.0f) / (set(1.0f) + exp(negative(x))); }
 
-/* x times the normal distribution function of x (arXiv 1606.08415). For a >= 0 that function of -a
+/* The normal distribution function of x, where `power` is e^(-x²/2). For a >= 0 that function of -a
  * is e^(-a²/2) R(a); R is fitted, within 5e-8 of it, as a polynomial of t = 1 / (1 + a/4). So small
  * results of negative x keep their digits, where 1 + erf would lose them. */
-COWMLX_INLINE F gelu(F x) {
+COWMLX_INLINE F normal(F x, F power) {
   F a = abs(x);
   F t = set(1.0f) / fma(a, set(0.25f), set(1.0f));
   F p = set(2.007828580e-02f);
@@ -100,8 +100,18 @@ COWMLX_INLINE F gelu(F x) {
   p = fma(p, t, set(9.346201851e-02f));
   p = fma(p, t, set(9.973657921e-02f));
   p = fma(p, t, set(9.973556561e-02f));
-  F below = p * t * exp(a * a * set(-0.5f));
-  return x * select_less(x, zero(), below, set(1.0f) - below);
+  F below = p * t * power;
+  return select_less(x, zero(), below, set(1.0f) - below);
+}
+
+COWMLX_INLINE F power_of(F x) { return exp(x * x * set(-0.5f)); }
+
+/* x times the normal distribution function of x (arXiv 1606.08415). */
+COWMLX_INLINE F gelu(F x) { return x * normal(x, power_of(x)); }
+
+COWMLX_INLINE F gelu_slope(F x) {
+  F power = power_of(x);
+  return fma(x * power, set(0.3989422804014327f), normal(x, power));
 }
 
 /* Its approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x³))), written with e^x. */

@@ -95,6 +95,12 @@ class OnCpu : public Base {
 using Operation = OnCpu<mx::UnaryPrimitive, mx::array>; /* of one output */
 using Operations = OnCpu<mx::Primitive, Arrays>;        /* of several */
 
+/* An input of vmap with its rows first, all the same ones if it has none, which is axis -1. */
+mx::array rows_first(const mx::array& input, int axis, int rows, mx::Stream stream);
+
+/* How many rows vmap has. */
+int rows_of(const Arrays& inputs, const std::vector<int>& axes);
+
 /* An operation that mlx has too: its gradient is that of mlx's, so that a network with kernels can
  * be trained. */
 class WithGradient : public Operation {
@@ -118,11 +124,28 @@ class WithGradient : public Operation {
 
   /* An input of vmap with its rows first, all the same ones if it has none. */
   mx::array rows_first(const mx::array& input, int axis, int rows) {
-    if (axis >= 0) return mx::moveaxis(input, axis, 0, stream());
-    mx::Shape shape = input.shape();
-    shape.insert(shape.begin(), rows);
-    return mx::broadcast_to(input, shape, stream());
+    return cowmlx::rows_first(input, axis, rows, stream());
   }
+};
+
+/* Gradients of an operation, of several outputs: their own gradients are those of mlx's. */
+class Gradients : public Operations {
+ public:
+  using Operations::Operations;
+
+  Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
+             const Arrays& outputs) override;
+
+  /* By mlx's operations, where a class knows nothing better. */
+  std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
+                                           const std::vector<int>& axes) override;
+
+ protected:
+  /* The same results by mlx's operations, which have gradients. */
+  virtual Arrays plainly(const Arrays& inputs) = 0;
+
+  /* How many outputs there are. */
+  virtual size_t count() const = 0;
 };
 
 /* "silu", "gelu" and so on. Throws std::invalid_argument for other names. */
@@ -166,5 +189,6 @@ void bind_rope(nb::module_& module);
 void bind_rows(nb::module_& module);
 void bind_sample(nb::module_& module);
 void bind_texts(nb::module_& module);
+void bind_trained_attention(nb::module_& module);
 
 }  // namespace cowmlx

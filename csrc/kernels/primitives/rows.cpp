@@ -1,7 +1,7 @@
 #include <array>
 
 #include "mlx/fast.h"
-#include "operation.h"
+#include "row_gradients.h"
 
 namespace cowmlx {
 namespace {
@@ -126,14 +126,29 @@ class RowOperation : public WithGradient {
 
   const char* name() const override { return settings_.name(); }
 
-  /* Softmax has its own: it needs the result alone. */
   Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
              const Arrays& outputs) override {
-    if (settings_.kind != Kind::Softmax || type_ != mx::float32)
+    const mx::array &x = primals[0], &by = cotangents[0];
+    const bool fits = x.dtype() == mx::float32 && type_ == mx::float32 && x.size() > 0;
+    const bool is_gelu = settings_.kind == Kind::Gate && settings_.activation == Activation::Gelu;
+    if (fits && settings_.kind == Kind::Softmax) { /* it needs the result alone */
+      const mx::array part = mx::multiply(by, outputs[0], stream());
+      const mx::array total = mx::sum(part, -1, true, stream());
+      return {mx::subtract(part, mx::multiply(outputs[0], total, stream()), stream())};
+    }
+    if (fits && is_gelu && !settings_.has_first) return {gelu_gradient(x, by, stream())};
+    if (!fits || settings_.kind == Kind::Gate)
       return WithGradient::vjp(primals, cotangents, arguments, outputs);
-    const mx::array part = mx::multiply(cotangents[0], outputs[0], stream());
-    const mx::array total = mx::sum(part, -1, true, stream());
-    return {mx::subtract(part, mx::multiply(outputs[0], total, stream()), stream())};
+    std::optional<mx::array> weight;
+    if (settings_.has_first) weight = primals[1];
+    const Arrays all =
+        norm_gradients(settings_.kind == Kind::LayerNorm, settings_.eps, x, weight, by, stream());
+    Arrays wanted;
+    for (const int argument : arguments) {
+      const bool is_bias = argument > 0 && (argument == 2 || !settings_.has_first);
+      wanted.push_back(all[is_bias ? 2 : static_cast<size_t>(argument)]);
+    }
+    return wanted;
   }
 
   /* More rows, unless vectors differ between them. */
