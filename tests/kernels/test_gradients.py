@@ -368,3 +368,35 @@ def test_recorded_sums_at_places_from_the_end_and_of_views():
     recording = MODULE.Recording(function, [base, places, rows])
     (found,) = recording.replay([base, places, rows])
     assert mx.array_equal(found, function(base, places, rows)[0])
+
+
+# ---- products with small matrices that change ----
+
+
+def test_recorded_products_of_many_rows_with_a_matrix_and_a_bias():
+    x, w, bias = normal(2, 150, 20), normal(20, 37, seed=1), normal(37, seed=2)
+    by = normal(2, 150, 37, seed=3)
+
+    def function(x, w, bias, by):
+        made, slopes = mx.vjp(lambda *a: mx.maximum(a[0] @ a[1] + a[2], 0), [x, w, bias], [by])
+        return [*made, *slopes]
+
+    given = [mx.array(one) for one in (x, w, bias, by)]
+    recording = MODULE.Recording(function, given)
+    plainly = x.astype(np.float64) @ w + bias
+    of_sum = np.where(plainly > 0, by, 0).astype(np.float64)
+    wanted = [
+        np.maximum(plainly, 0),
+        of_sum @ w.T,
+        np.einsum("rik,rin->kn", x, of_sum),
+        of_sum.sum((0, 1)),
+    ]
+    found = []
+    for threads in (1, 3):
+        MODULE.set_threads(threads)
+        found.append([np.array(one) for one in recording.replay(given)])
+        MODULE.set_threads(0)
+    assert_close(found[0], wanted, 1e-5)
+    assert all(map(np.array_equal, *found))
+    given[1] = given[1] * 2  # another matrix: it is laid in blocks again
+    assert_close([np.array(recording.replay(given)[0])], [np.maximum(2 * x @ w + bias, 0)], 1e-5)

@@ -8,6 +8,10 @@
 namespace cowmlx {
 namespace {
 
+/* Where a matrix is laid in blocks each time: rows that are multiplied with it, at least, and its
+ * numbers, at most. A BLAS has more to do for such a product than to multiply. */
+constexpr size_t LEAST_ROWS = 256, MOST_NUMBERS = 1 << 16;
+
 class Merging {
  public:
   Merging(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
@@ -103,7 +107,8 @@ class Merging {
 
 }  // namespace
 
-void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays) {
+void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
+                   bool steady) {
   std::unordered_map<uint32_t, const Recorded*> makers;
   for (const Recorded& step : steps)
     for (const uint32_t place : step.outputs) makers[place] = &step;
@@ -117,7 +122,10 @@ void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& a
     if (!is(*step.primitive, "Matmul") || step.dtypes[0] != mx::float32) continue;
     const mx::array &x = arrays[step.inputs[0]], &matrix = arrays[step.inputs[1]];
     if (matrix.ndim() != 2 || x.size() == 0 || matrix.size() == 0) continue;
-    if (is_given(step.inputs[1])) step.primitive = dense_product(step.primitive->stream());
+    const bool is_worth = steady || (x.size() >= LEAST_ROWS * static_cast<size_t>(x.shape(-1)) &&
+                                     matrix.size() <= MOST_NUMBERS);
+    if (is_worth && is_given(step.inputs[1]))
+      step.primitive = dense_product(step.primitive->stream());
   }
 }
 

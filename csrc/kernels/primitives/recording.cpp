@@ -71,7 +71,7 @@ class Recording {
     fold_full(steps_, seen_, kept_);
     eliminate_common(steps_, kept_, count_, results_);
     remove_unread();
-    if (steady && stream_.device == mx::Device::cpu) take_products(steps_, seen_);
+    if (stream_.device == mx::Device::cpu) take_products(steps_, seen_, steady);
     merge(steps_, seen_, results_);
     remove_unread();
     if (stream_.device == mx::Device::cpu) improve();

@@ -86,8 +86,9 @@ inline void copy_elements(const mx::array& from, mx::array& to) {
     Copy{Lines(from), to.data<char>()}.run();
 }
 
-/* Let kernels multiply with matrices that are inputs or kept. `arrays`: those of all places. */
-void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+/* Let kernels multiply with matrices that are inputs or kept. `arrays`: those of all places;
+ * `steady`: most replays have the same matrices. Else only with small ones of many rows. */
+void take_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays, bool steady);
 
 /* Merge a bias, a relu or another shape into an operation whose result nothing else reads; steps
  * that are merged lose their primitive. `results`: the places that the recording returns. */
