@@ -196,7 +196,7 @@ cdef class HostCall:
         host.post(self.r, event)
         return 0
 
-    cdef void hand_over(self, cow_event* event) noexcept:
+    cdef void post_and_linger(self, cow_event* event) noexcept:
         """Hand over an event without texts, and give the host some time to take it."""
         cdef cow_request* r = self.r
         event.logits = NULL
@@ -254,7 +254,7 @@ cdef class HostCall:
         event.kind = COW_EVENT_TRAINING
         event.training.struct_size = sizeof(event.training)
         put_training_event(&event.training, progress)
-        self.hand_over(&event)
+        self.post_and_linger(&event)
 
     def ask_batch(self, size_t step, size_t count):
         if self.r == NULL:

@@ -110,33 +110,36 @@ static bool append(cow_request* request, cow_sleeper* waiter) {
 
 bool cow_queue_send(cow_request* request) { return append(request, NULL); }
 
-/* Microseconds for which threads spin, and callers after an event: a step of a small network takes
- * longer than an answer. */
-enum { SPIN = 100, SPIN_FOR_NEXT = 400 };
+/* Microseconds for which threads spin, and callers between the events of a training: a step of a
+ * small network takes longer than an answer. */
+enum { SPIN = 100, SPIN_FOR_STEP = 400 };
 
 /* Wait for the answer or an event. One caller at a time spins: more would take processors from the
- * threads that they wait for. */
+ * threads that they wait for. `spins` null: none does. */
 static void await(cow_sleeper* sleeper, cow_spins* spins) {
-  static atomic_bool is_taken;
-  if (atomic_exchange(&is_taken, true)) {
+  static atomic_bool spins_one;
+  if (!spins || atomic_exchange(&spins_one, true)) {
     cow_sleeper_sleep(sleeper);
     return;
   }
   bool came = cow_sleeper_spin(sleeper, spins);
-  atomic_store(&is_taken, false);
+  atomic_store(&spins_one, false);
   if (!came) cow_sleeper_sleep(sleeper);
 }
 
 bool cow_queue_submit(cow_request* request) {
-  static cow_spins first = {.microseconds = SPIN}, next = {.microseconds = SPIN_FOR_NEXT};
+  static cow_spins first = {.microseconds = SPIN};
+  cow_spins step = {.microseconds = SPIN_FOR_STEP}, *spins = &first;
   cow_sleeper sleeper;
   cow_sleeper_init(&sleeper);
   bool open = append(request, &sleeper);
-  for (cow_spins* spins = &first; open; spins = &next) {
+  while (open) {
     /* Woken once for every event and once for the end, which comes last. The event stays as it is
      * until this thread has delivered it. */
     await(&sleeper, spins);
-    if (request->event.kind != COW_EVENT_NONE) {
+    cow_event_kind kind = request->event.kind;
+    if (kind != COW_EVENT_NONE) {
+      spins = kind == COW_EVENT_TRAINING || kind == COW_EVENT_BATCH ? &step : NULL;
       deliver(request);
     } else if (request->done) {
       break;
@@ -253,14 +256,14 @@ void cow_queue_post(cow_request* request, const cow_event* event) {
   cow_sleeper_wake(request->waiter);
 }
 
-static bool is_taken(void* request) {
+static bool ends_linger(void* request) {
   return atomic_load(&queue.waiting) > 0 || cow_queue_can_post(request) ||
          cow_queue_refused(request);
 }
 
 void cow_queue_linger(cow_request* request) {
   static cow_spins spins = {.microseconds = SPIN};
-  if (!request->sink) cow_spin_until(is_taken, request, &spins);
+  if (!request->sink) cow_spin_until(ends_linger, request, &spins);
 }
 
 bool cow_queue_can_post(cow_request* request) {

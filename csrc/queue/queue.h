@@ -59,8 +59,9 @@ void cow_queue_finish(cow_request* request, cow_mlx_status status);
 void cow_queue_post(cow_request* request, const cow_event* event);
 bool cow_queue_can_post(cow_request* request);
 
-/* Spin until the caller has taken the event that was posted last, or there are requests. For calls
- * whose work continues as soon as it is taken, without the interpreter: the host may need that. */
+/* Spin, for 100 microseconds at most, until the caller has taken the event that was posted last, or
+ * there are requests; not for a request with a sink. For calls whose work continues as soon as the
+ * event is taken, without the interpreter, which the host may need. */
 void cow_queue_linger(cow_request* request);
 
 /* Whether the host's callback has returned false. */
