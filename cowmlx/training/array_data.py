@@ -191,8 +191,13 @@ class ArrayData:
     def _at_once(self) -> list[mx.array] | None:
         """Return the next rows, computed without a stream; None if that would take long."""
         begin, end = self._range(self._index)
-        order = None if self._seed is None else self._order_of(self._epoch)
         module = kernels.module()
+        order = None
+        if self._seed is not None:  # rows are copied
+            size = sum(array.nbytes for array in self._arrays) * (end - begin) // self._rows
+            if size > module.MOST_COPIED:
+                return None
+            order = self._order_of(self._epoch)
         found = []
         for array in self._arrays:
             rows = module.rows(array, begin, end, order)

@@ -180,7 +180,8 @@ class Fit:
             training.place = self._data.state()
             self._window.append(step)
             every = self._limits.report_every
-            yield self._step_event() if every and training.step % every == 0 else None
+            is_reported = every and training.step % every == 0
+            yield self._step_event() if is_reported else None  # the turn ends here
         yield from self._finish(finish)
 
     def _advance(self, batch: Batch) -> Generator[Any, None, Step]:

@@ -39,3 +39,12 @@ def test_they_are_the_same_with_and_without_kernels(seed, lying, monkeypatch):
             assert np.array_equal(a, b)
     if seed is None:
         assert np.array_equal(np.concatenate([one[0] for one in found[:3]]), x)
+
+
+def test_shuffled_rows_of_more_than_a_mebibyte_are_left_to_the_stream():
+    arrays = [mx.zeros((ROWS, 60_000)) for _ in range(3)]
+    mx.eval(arrays)
+    for seed, is_short in ((None, True), (3, False)):
+        data = ArrayData(Inputs(["x", "y", "z"]), arrays, 4, 0, seed)
+        assert data.batch(0) is not None
+        assert data._is_short == is_short

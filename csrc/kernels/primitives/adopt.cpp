@@ -125,6 +125,7 @@ std::optional<mx::array> rows(const mx::array& array, int begin, int end,
 }  // namespace
 
 void bind_adopt(nb::module_& module) {
+  module.attr("MOST_COPIED") = MOST_COPIED;
   module.def("adopt", adopt, "address"_a, "room"_a, "let_go"_a, "shape"_a, "dtype"_a,
              R"(An array whose elements lie where they are, and may be computed in.
 
