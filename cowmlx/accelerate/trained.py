@@ -133,10 +133,13 @@ def batch_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps:
         x, factor, _ = given
         mean, scale = statistics(x)  # which a recording computes once
         total, product = _halves(kernels.module().channel_sums(cotangent, x, mean))
-        slope = product * mx.square(scale) / count
+        if count == 0:
+            return x, total, total
+        along = product * scale
+        slope = along / count * scale
         # Not the forward's x - mean, which would be kept for this.
         of_x = (factor * scale) * (cotangent - total / count + (mean - x) * slope)
-        return of_x, product * scale, total
+        return of_x, along, total
 
     result: mx.array = _differentiable(function, gradient, x, factor, offset)
     return result

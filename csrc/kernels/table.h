@@ -220,8 +220,8 @@ struct Table {
 
   /* ---- channels (families/channels) ---- */
   /* sums[n] += sum over lines of a[line][n], and products[n] += that of a[line][n] *
-   * (b[line][n] - centre[n]), for `count` numbers n of lines that are `width` apart. Where b is a,
-   * both are of a's difference from the centre. b null: sums alone. */
+   * (b[line][n] - centre[n]), for `count` numbers n of lines that are `width` apart. b null: sums
+   * of a's difference from the centre, and of its square. centre null, too: sums of a alone. */
   void (*line_sums)(const float* a, const float* b, const float* centre, int64_t lines,
                     int64_t width, int count, float* sums, float* products);
 

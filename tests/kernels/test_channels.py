@@ -47,6 +47,18 @@ def test_sums(shape, view):
     assert np.all(np.abs(found[1] - products.sum(0)) <= error)
 
 
+@pytest.mark.parametrize("shape", [(1, 40_000), (3, 30_000), (16, 100_000)])
+def test_more_channels_than_rows(shape):
+    x, centre = random(shape, "float32"), random(shape[1:], "float32", 1)
+    moments = np.array(MODULE.channel_moments(x))
+    assert np.allclose(moments[0], rows_of(x).mean(0), rtol=1e-5, atol=1e-6)
+    assert np.allclose(moments[1], rows_of(x).var(0), rtol=1e-5, atol=1e-6)
+    sums = np.array(MODULE.channel_sums(x, x, centre))  # of one array
+    assert np.allclose(sums[0], rows_of(x).sum(0), rtol=1e-5, atol=1e-5)
+    products = rows_of(x) * (rows_of(x) - exact(centre))
+    assert np.allclose(sums[1], products.sum(0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(70_001, 3), (40_000, 16), (300, 1000), (3, 30_000)])
 def test_bits_do_not_depend_on_threads(shape):
     x, y = random(shape, "float32", 3), random(shape, "float32", 4)
@@ -57,6 +69,7 @@ def test_bits_do_not_depend_on_threads(shape):
         sums = MODULE.channel_sums(x, y, moments[0])
         found[count] = np.array(moments).tobytes() + np.array(sums).tobytes()
     MODULE.set_threads(0)
+    assert np.isfinite(np.array(moments)).all()
     assert found[1] == found[2] == found[7]
 
 

@@ -8,7 +8,7 @@
 namespace cowmlx::ISA {
 
 /* B vectors of columns, of which the last may have fewer lanes. */
-template <int B, bool PAIRS>
+template <int B, bool PAIRS, bool CENTRED>
 COWMLX_INLINE void column_sums(const float* a, const float* b, const float* centre, int64_t lines,
                                int64_t width, int lanes, float* sums, float* products) {
   F sum[B], product[B];
@@ -21,7 +21,7 @@ COWMLX_INLINE void column_sums(const float* a, const float* b, const float* cent
       const F value = get(a + at + k * LANES, lanes);
       if constexpr (PAIRS) {
         const F other = get(b + at + k * LANES, lanes) - get(centre + k * LANES, lanes);
-        const F first = a == b ? other : value;
+        const F first = CENTRED ? other : value;
         sum[k] = sum[k] + first;
         product[k] = fma(first, other, product[k]);
       } else {
@@ -34,24 +34,27 @@ COWMLX_INLINE void column_sums(const float* a, const float* b, const float* cent
   }
 }
 
-template <bool PAIRS>
+template <bool PAIRS, bool CENTRED>
 COWMLX_INLINE void all_columns(const float* a, const float* b, const float* centre, int64_t lines,
                                int64_t width, int count, float* sums, float* products) {
   constexpr int B = VECTORS >= 16 ? 4 : 2;
   int i = 0;
   for (; i + B * LANES <= count; i += B * LANES)
-    column_sums<B, PAIRS>(a + i, b + i, centre + i, lines, width, LANES, sums + i, products + i);
+    column_sums<B, PAIRS, CENTRED>(a + i, b + i, centre + i, lines, width, LANES, sums + i,
+                                   products + i);
   for (; i < count; i += LANES)
-    column_sums<1, PAIRS>(a + i, b + i, centre + i, lines, width,
-                          count - i < LANES ? count - i : LANES, sums + i, products + i);
+    column_sums<1, PAIRS, CENTRED>(a + i, b + i, centre + i, lines, width,
+                                   count - i < LANES ? count - i : LANES, sums + i, products + i);
 }
 
 COWMLX_KERNEL void line_sums(const float* a, const float* b, const float* centre, int64_t lines,
                              int64_t width, int count, float* sums, float* products) {
-  if (b == nullptr)
-    all_columns<false>(a, a, a, lines, width, count, sums, sums);
+  if (centre == nullptr)
+    all_columns<false, false>(a, a, a, lines, width, count, sums, sums);
+  else if (b == nullptr)
+    all_columns<true, true>(a, a, centre, lines, width, count, sums, products);
   else
-    all_columns<true>(a, b, centre, lines, width, count, sums, products);
+    all_columns<true, false>(a, b, centre, lines, width, count, sums, products);
 }
 
 }  // namespace cowmlx::ISA

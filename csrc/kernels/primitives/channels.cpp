@@ -40,7 +40,9 @@ struct ChannelJob {
     const int64_t whole = std::lcm(channels, int64_t{LANES});
     return (WIDE + whole - 1) / whole * whole;
   }
-  int64_t parts() const { return std::clamp<int64_t>(rows * channels / LEAST_PART, 1, MOST_PARTS); }
+  int64_t parts() const {
+    return std::clamp<int64_t>(rows * channels / LEAST_PART, 1, std::min(rows, MOST_PARTS));
+  }
   int64_t tile_rows() const { return std::max<int64_t>(TILE / width(), 1) * (width() / channels); }
   int64_t worker_numbers() const { return 3 * width(); }
 
@@ -50,17 +52,16 @@ struct ChannelJob {
   }
 
   /* Add the numbers of a tile up, line by line, and then those of the last line. */
-  void add(const Table& table, int64_t first, int64_t count, bool pairs, const float* middle,
-           float* sums, float* products) const {
+  void add(const Table& table, int64_t first, int64_t count, const float* middle, float* sums,
+           float* products) const {
     const int64_t all = count * channels, lines = all / width(), rest = all % width();
-    const float* from = a + first * channels;
-    const float* other = !pairs ? nullptr : (kind == Kind::Moments ? a : b) + first * channels;
+    const float *from = a + first * channels, *other = b == nullptr ? b : b + first * channels;
     const auto wide = static_cast<int>(width());
     table.line_sums(from, other, middle, lines, width(), wide, sums, products);
     if (rest == 0) return;
-    from += lines * width();
-    if (pairs) other += lines * width();
-    table.line_sums(from, other, middle, 1, width(), static_cast<int>(rest), sums, products);
+    const int64_t done = lines * width();
+    table.line_sums(from + done, other == nullptr ? other : other + done, middle, 1, width(),
+                    static_cast<int>(rest), sums, products);
   }
 
   /* The sum of a channel over the rows of a line. */
@@ -76,14 +77,14 @@ struct ChannelJob {
     float *sums = own, *middle = own + width(), *squares = middle + width();
     const auto some = static_cast<double>(count), all = some + static_cast<double>(before);
     std::fill_n(sums, width(), 0.0F);
-    add(table, first, count, false, nullptr, sums, nullptr);
+    add(table, first, count, nullptr, sums, nullptr);
     for (int64_t channel = 0; channel < channels; channel++) {
       const auto mean = static_cast<float>(folded(sums, channel) / some);
       for (int64_t at = channel; at < width(); at += channels) middle[at] = mean;
     }
     std::fill_n(sums, width(), 0.0F);
     std::fill_n(squares, width(), 0.0F);
-    add(table, first, count, true, middle, sums, squares);
+    add(table, first, count, middle, sums, squares);
     for (int64_t channel = 0; channel < channels; channel++) {
       const double rest = folded(sums, channel) / some;
       const double distance = middle[channel] + rest - to.first[channel];
@@ -98,7 +99,7 @@ struct ChannelJob {
     std::fill_n(sums, width(), 0.0F);
     std::fill_n(products, width(), 0.0F);
     for (int64_t at = 0; at < width(); at++) middle[at] = centre[at % channels];
-    add(table, first, count, true, middle, sums, products);
+    add(table, first, count, middle, sums, products);
     for (int64_t channel = 0; channel < channels; channel++) {
       to.first[channel] += folded(sums, channel);
       to.second[channel] += folded(products, channel);
