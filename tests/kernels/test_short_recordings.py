@@ -244,3 +244,14 @@ def test_a_large_constant_can_be_a_result():
     twos, threes = recording.replay([x])
     assert twos.tolist() == [[2.0] * 200] * 200
     assert threes.tolist() == [[3.0] * 200] * 200
+
+
+def test_a_large_constant_can_be_read_by_strides():
+    x = mx.ones((10, 5))
+    mx.eval(x)
+
+    def function(x):
+        return [mx.as_strided(mx.full((5000,), 2.0), (10, 5), (3, 1), 2) + x]
+
+    (found,) = Recording(function, [x]).replay([x])
+    assert found.tolist() == [[3.0] * 5] * 10

@@ -252,7 +252,8 @@ class Elementwise : public Operations, public Several {
       if (taken[at] || lies_apart || input.shape() != out.shape()) continue;
       if (plan_->reads[at] > instruction || !input.is_donatable()) continue;
       taken[at] = true;
-      return out.copy_shared_buffer(input);
+      /* Not the input's own strides of sides of 1: a BLAS would read these as another order. */
+      return out.copy_shared_buffer(input, out.strides(), input.flags(), input.data_size());
     }
     out.set_data(mx::allocator::malloc(out.nbytes()));
   }

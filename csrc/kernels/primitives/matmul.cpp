@@ -1,5 +1,6 @@
-/* mlx's products of float32 matrices in recordings, by the same function of a BLAS, so with the
- * same bits, where the caller can compute them. */
+/* mlx's products of float32 matrices in recordings, by the same function of a BLAS, where the
+ * caller can compute them. Where they are cut, the last bits may differ from mlx's, with the BLAS's
+ * kernel: not with the number of threads, nor with where operands lie. */
 #include <dlfcn.h>
 
 #include <unordered_map>
@@ -158,9 +159,8 @@ class Matmul : public Operation {
     const int m = out.shape(-2), n = out.shape(-1);
     Cut cut(m, n, inputs[0].shape(-1));
     const bool by_rows = out.ndim() == 2 && cut.is_small() && m >= 2 * BATCH_ROWS &&
-                         int64_t{cut.k} * n <= MOST_SHARED &&
-                         cut.multiply_adds() >= LEAST_BY_ROWS && lies_plainly(inputs[0]);
-    if (by_rows) cut.cut_rows();
+                         int64_t{cut.k} * n <= MOST_SHARED && cut.multiply_adds() >= LEAST_BY_ROWS;
+    if (by_rows) cut.cut_rows(); /* wherever operands lie, so that results do not depend on that */
     if (!Here::is_set() && cut.parts == 1) {
       Arrays outputs{out};
       plain_->eval_cpu(inputs, outputs);
@@ -174,7 +174,7 @@ class Matmul : public Operation {
             count,
             cut,
             threads()};
-    const bool waits = by_rows && !job.b.copy;
+    const bool waits = by_rows && lies_plainly(inputs[0]) && !job.b.copy;
     dispatch_rows(encoder, {{&inputs[0]}, {&inputs[1]}}, {out}, waits ? m : 0, std::move(job));
   }
 

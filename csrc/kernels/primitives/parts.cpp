@@ -8,6 +8,11 @@
 namespace cowmlx {
 namespace {
 
+/* Slices of a function's result that are moved, at most, and numbers of their lines, at least: each
+ * becomes a separate function, and short lines are copied before they are read. */
+constexpr size_t MOST_SLICES = 8;
+constexpr int LEAST_WIDTH = 16;
+
 /* Goes through the steps from the last one on, so that all readers of a result are known. */
 class Moving {
  public:
@@ -76,17 +81,19 @@ class Moving {
     return true;
   }
 
-  /* A function of numbers of which only slices are read: slices of its operands come first, so that
-   * it can be fused with what reads them. */
+  /* A function of numbers of which only a few wide slices are read: slices of its operands come
+   * first, so that it can be fused with what reads them. */
   bool move_function(const Recorded& step) {
     if (!is_function(step)) return false;
     const std::vector<size_t> readers = readers_[step.outputs[0]];
     size_t size = 0;
     for (const size_t reader : readers) {
-      if (!range_of(*done_[reader].primitive)) return false;
-      size += arrays_[done_[reader].outputs[0]].size();
+      const mx::array& slice = arrays_[done_[reader].outputs[0]];
+      if (!range_of(*done_[reader].primitive) || slice.shape(-1) < LEAST_WIDTH) return false;
+      size += slice.size();
     }
-    if (readers.empty() || size > arrays_[step.outputs[0]].size()) return false;
+    if (readers.empty() || readers.size() > MOST_SLICES || size > arrays_[step.outputs[0]].size())
+      return false;
     for (const size_t reader : readers) {
       const Range range = *range_of(*done_[reader].primitive);
       std::vector<uint32_t> inputs;

@@ -101,7 +101,7 @@ void merge(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
 void move_parts(std::vector<Recorded>& steps, std::vector<mx::array>& arrays,
                 const std::vector<uint32_t>& results);
 
-/* Let one operation compute a sum of products of float32 matrices, with the same bits. `arrays`:
+/* Let one operation compute a sum of products of float32 matrices. `arrays`:
  * those of all places; `results`: the places that the recording returns. */
 void add_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
                   const std::vector<uint32_t>& results);
@@ -113,8 +113,8 @@ void lay_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays);
 /* Replace mlx's concatenations by ones that the caller can compute. */
 void replace_concatenations(std::vector<Recorded>& steps);
 
-/* Replace mlx's products of float32 matrices by ones of the same bits that the caller can compute.
- * `arrays`: those of all places. */
+/* Replace mlx's products of float32 matrices by ones that the caller can compute. `arrays`: those
+ * of all places. */
 void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
 
 /* Replace mlx's sums of float32 over axes beside each other by ones of the same bits that the

@@ -56,7 +56,7 @@ void RowBatch::run() {
     tasks_[0].whole();
   } else if (!tasks_.empty()) {
     const int64_t chunks = (rows_ + BATCH_ROWS - 1) / BATCH_ROWS;
-    const int workers = std::ranges::min(tasks_, {}, &Task::workers).workers;
+    const int workers = std::ranges::min_element(tasks_, {}, &Task::workers)->workers;
     share(static_cast<int>(chunks), workers, [&](int index, int worker) {
       const int64_t begin = int64_t{index} * BATCH_ROWS, end = std::min(begin + BATCH_ROWS, rows_);
       for (const Task& task : tasks_) task.rows(begin, end, worker);

@@ -6,7 +6,7 @@ namespace cowmlx {
 namespace {
 
 constexpr int64_t CHUNK = 1 << 12; /* numbers that one thread takes at a time: some µs */
-constexpr int64_t MOST_PARTS = 256;
+constexpr int64_t MOST_PARTS = 32;
 
 /* An evaluation of gradients of a norm. Rows are cut into parts, whatever number of threads there
  * is; each adds up its own rows. */

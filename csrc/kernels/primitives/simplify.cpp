@@ -23,7 +23,8 @@ std::string text_of(const mx::array& array) {
          std::string(array.data<char>(), array.itemsize());
 }
 
-/* Larger constants are views of a number where that is broadcast, or computed in each replay. */
+/* Larger constants are read as views of a number that is broadcast; those that a recording returns
+ * are computed in each replay. */
 constexpr size_t MOST_KEPT = 16 << 10;
 
 bool is_number(const mx::array& array) {
@@ -50,8 +51,11 @@ void fold_full(std::vector<Recorded>& steps, const std::vector<mx::array>& array
   for (const auto& [place, array] : kept)
     if (is_number(array)) numbers.emplace(place, array);
   for (Recorded& step : steps) {
+    const bool reads_views =
+        !is(*step.primitive, "AsStrided"); /* that takes row-major arrays alone */
     for (uint32_t& place : step.inputs)
-      if (const auto view = views.find(place); view != views.end()) place = view->second;
+      if (const auto view = views.find(place); reads_views && view != views.end())
+        place = view->second;
     const bool is_full = is(*step.primitive, "Full");
     if (!is_full && !is(*step.primitive, "Broadcast")) continue;
     const auto number = numbers.find(step.inputs[0]);
