@@ -26,6 +26,11 @@ def takes(*arrays: mx.array) -> bool:
     return kernels.usable() and all(one.dtype == mx.float32 and one.ndim for one in arrays)
 
 
+def keeps_scores(positions: int) -> bool:
+    """Whether gradients of attention over so many positions need the scores of all heads."""
+    return not kernels.usable() or positions > _MOST_POSITIONS
+
+
 def _differentiable(
     function: Callable[..., Any], gradient: Callable[..., Any], *arrays: mx.array
 ) -> Any:

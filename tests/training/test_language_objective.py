@@ -168,7 +168,8 @@ def test_checkpointing_gives_the_same_gradients(family: str, tmp_path: pathlib.P
         assert value.item() == other.item()
         assert found.keys() == expected.keys()
         for name, gradient in expected.items():
-            assert mx.allclose(found[name], gradient, rtol=1e-5, atol=1e-6).item(), name
+            error = 1e-6 * max(1.0, mx.abs(gradient).max().item())
+            assert mx.allclose(found[name], gradient, rtol=1e-5, atol=error).item(), name
 
 
 def test_checkpointing_computes_blocks_again_and_changes_no_class(model: Any) -> None:

@@ -145,16 +145,17 @@ class LanguageObjective:
         widths = widths_of(self.model)
         rows, length = batch.tokens.shape[0], batch.tokens.shape[1] - 1
         scores = widths.heads * length
+        kept = scores if trained.keeps_scores(length) else 0
         # The width of a dense MLP is often that of all experts of a token, with shared ones.
         mlp = max(widths.mlp, widths.experts * widths.expert)
-        layer = (_OF_WIDTH + _OF_ROUTED * widths.experts) * widths.width + _OF_MLP * mlp + scores
+        layer = (_OF_WIDTH + _OF_ROUTED * widths.experts) * widths.width + _OF_MLP * mlp + kept
         held, gradients = layer, 0
         if is_step:
-            trained = self.options.num_layers
-            trained = widths.layers if trained == -1 else min(trained, widths.layers)
-            held = trained * layer + max(_OF_SCORES * scores, layer - scores)
+            count = self.options.num_layers
+            count = widths.layers if count == -1 else min(count, widths.layers)
+            held = count * layer + max(_OF_SCORES * scores, layer - kept)
             if self.options.checkpointing:  # of one layer at a time, computed a second time
-                held = trained * widths.width + 2 * layer + _OF_SCORES * scores
+                held = count * widths.width + 2 * layer + _OF_SCORES * scores
             gradients = sum(value.nbytes for value in self._values.values())
         return _FLOAT * rows * length * (_OF_LOGITS * widths.vocabulary + held) + gradients
 
