@@ -193,7 +193,7 @@ struct Table {
   /* Heads and queries are worth being given together, since tiles of them share a tile of keys; a
    * query's result is the same bits in whatever range of queries it is given. */
   void (*attention)(const Attention&);
-  /* Floats of scratch for what follows. */
+  /* Floats of scratch for trained_attention() and attention_gradient(). */
   size_t (*trained_attention_size)(int positions, int key_dim, int value_dim);
   void (*trained_attention)(const TrainedAttention&, const HeadsTo& out);
   void (*attention_gradient)(const TrainedAttention&, const AttentionGradient&);
