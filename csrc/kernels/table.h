@@ -87,8 +87,8 @@ struct HeadsTo {
 };
 
 /* softmax(q k^T * scale + mask) v and its gradient, of query heads that share one head of keys and
- * values. What a mask of bool, or `causal`, hides has the least score; a query that sees nothing
- * has the mean of all values. */
+ * values. Positions that a mask of bool, or `causal`, hides have the least score; a query
+ * that sees nothing has the mean of all values. */
 struct TrainedAttention {
   Heads q, k, v;
   int32_t heads, queries, positions, key_dim, value_dim; /* each at least 1 */

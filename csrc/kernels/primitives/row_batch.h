@@ -25,7 +25,8 @@ struct Reads {
   std::vector<const mx::array*> whole; /* the same in each row */
 };
 
-/* Operations that wait until one reads other rows of their results. */
+/* Waiting operations. They run when an operation reads other rows of their results, or when there
+ * are too many. */
 class RowBatch {
  public:
   using Rows = std::function<void(int64_t begin, int64_t end, int worker)>;
@@ -38,8 +39,9 @@ class RowBatch {
   /* That of this thread; null: none. */
   static RowBatch* current();
 
-  /* Whether an operation may wait: it has rows enough for all threads, and reads nothing else of
-   * those that wait. These have run if they have another number of rows. */
+  /* Whether an operation may wait: it has enough rows for all threads, and of the results of
+   * waiting operations it reads the same rows alone. Runs these first if their number of rows
+   * differs. */
   bool takes(int64_t rows, const Reads& reads);
 
   /* `whole`: computes all rows, if nothing else waits; `workers`: for which it has memory. */

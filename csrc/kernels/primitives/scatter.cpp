@@ -16,7 +16,8 @@ struct ScatterJob {
   int64_t count, rows, width; /* count: of ids */
   int workers;
 
-  /* Add what belongs to rows [begin, end) of the result, in the order of ids. */
+  /* Add the updates of rows [begin, end) of the result, in the order of ids; skip ids out of range.
+   */
   void add(const Table& table, int64_t begin, int64_t end) const {
     ids.visit([&]<class T>(const T* places) {
       for (int64_t at = 0; at < count; at++) {

@@ -47,7 +47,7 @@ struct Result {
   HeadsTo at(int64_t r, int64_t h) const { return {data + r * row + h * head, head, position}; }
 };
 
-/* What both evaluations have. */
+/* The parts that attention and its gradient share. */
 struct Job {
   const Table* table;
   TrainedAttention attention; /* without what depends on the row and the head */
@@ -276,7 +276,7 @@ void bind_trained_attention(nb::module_& module) {
              "causal"_a = false, "mask"_a = nb::none(),
              R"(softmax(q k^T * scale + mask) v, whose gradients of q, k and v kernels compute, too.
 
-What is hidden from a query has the least score: a query that sees nothing has the mean of v.
+Hidden positions have the least score: a query that sees nothing has the mean of v.
 
 Args:
     q: (B, H, L, D) float32, at least one number, as k and v.
