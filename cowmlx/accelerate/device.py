@@ -131,6 +131,27 @@ def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEF
     return form
 
 
+def start_readers(net: Module, files: list[str]) -> None:
+    """Start mlx's threads that read large arrays, if it will read some for a network's weights.
+
+    Args:
+        net: its weights lazily.
+        files: the shards that they are in.
+
+    Raises:
+        OutOfMemory: they cannot be started.
+    """
+    from cowmlx import resources
+    from cowmlx.accelerate import kernels
+    from cowmlx.folders import weights
+
+    if kernels.usable():
+        arrays = list(weights.flatten(net.parameters()).values())
+        if not kernels.module().loads(arrays, resources.LARGE_READ):
+            return
+    weights.start_readers(files)
+
+
 def put_into(net: Module, form: Form, sources: Sources | None = None) -> None:
     """Put a network into a form, in place; what is in it already stays.
 

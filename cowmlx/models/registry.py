@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from cowmlx import failures
-from cowmlx.accelerate.device import note_sources, prepare_for_device
+from cowmlx.accelerate.device import note_sources, prepare_for_device, start_readers
 from cowmlx.errors import (
     BadFormat,
     CowMlxError,
@@ -131,7 +131,6 @@ def read_folder(
     files = weights.shards(path)
     if on_files is not None:
         on_files(sum(os.path.getsize(file) for file in files))
-    weights.start_readers(files)
     end_tokens = config_files.end_tokens(config)
 
     yield 0.0, "tokenizer"
@@ -200,6 +199,7 @@ def _load(
         net.eval()
         adapters.prove(net, adapter_path, folder.package)
 
+    start_readers(net, folder.files)
     unread = weights.Unread(net, folder.files, path, group_bytes) if lazy else None
     if not lazy:
         if on_size is not None:

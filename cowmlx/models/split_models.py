@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cowmlx import failures
-from cowmlx.accelerate.device import form_for, fuse_layers, prepare_for_device
+from cowmlx.accelerate.device import form_for, fuse_layers, prepare_for_device, start_readers
 from cowmlx.accelerate.fused.decode import logits_behind
 from cowmlx.errors import InvalidArgument, OutOfRange, Unsupported
 from cowmlx.folders import config as config_files
@@ -203,11 +203,11 @@ def load(wanted: dict[str, Any], group: Any) -> Generator[float, None, Shard]:
     config = config_files.read_config(path)
     architecture = "" if config.get("model_file") else architectures.name(config)
     files = weights.shards(path)
-    weights.start_readers(files)
     net, _, package = registry.read_network(path, config, architecture, files, trust=False)
     if group is not None:
         split_network(net, wanted["split"], group)
     form = prepare_for_device(net, wanted["activations"])
+    start_readers(net, files)
     logits = network.traced(net, package)  # by all ranks, and computed by none
     for fraction in weights.evaluate(net, path):
         import mlx.core as mx

@@ -55,11 +55,19 @@ def test_threads_for_a_context_and_no_pool(meet, left):
 
 @needs_linux
 def test_no_threads_for_large_arrays(meet, tmp_path):
-    """Arrays of 32 MiB and more are read by a separate pool, which the first one starts."""
-    large = tiny_models.make(tmp_path / "large", "qwen3", config={"vocab_size": 140_000})
+    """mlx reads arrays of 32 MiB and more by a separate pool, which the first one starts."""
+    config = {"moe_intermediate_size": 1 << 15}
+    large = tiny_models.make(tmp_path / "large", "qwen3_moe", config=config)
     status, message = meet("load", "threads", 4, large)
     assert status == "ENOMEM"
     assert "reading files with mlx needs 4 more threads" in message
+
+
+@needs_linux
+def test_large_matrices_need_no_more_threads(meet, tmp_path):
+    """Kernels read them, on their own threads."""
+    large = tiny_models.make(tmp_path / "large", "qwen3", config={"vocab_size": 140_000})
+    assert meet("load", "threads", 4, large) == ("OK", "")
 
 
 @needs_linux

@@ -7,11 +7,13 @@ for a small model's token.
 from __future__ import annotations
 
 import copy
+from typing import NamedTuple
 
 import mlx.core as mx
 
 from cowmlx.accelerate import positions
 from cowmlx.accelerate.blocks import InBlocks
+from cowmlx.accelerate.fused import stand_in
 from cowmlx.accelerate.fused.caches import form_of
 
 TYPE_CHECKING = False
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from mlx.nn.layers.base import Module
 
     from cowmlx.accelerate.fused.run import Run
+    from cowmlx.accelerate.fused.stand_in import FusedNetwork
 
 _PLACE = "_decode"  # of a network, where it keeps its Decode
 
@@ -82,35 +85,53 @@ def head_of(network: Any, owner: Any) -> Any | None:
     return heads[0] if len(heads) == 1 else None
 
 
-def offer(
-    network: Module,
-    run: Run | None,
-    make_cache: Callable[[], list[Any]],
-    ids: tuple[int, ...] = (0, 0),
-) -> None:
+class Whole(NamedTuple):
+    """A network that is one run of layers."""
+
+    run: Run
+    """All of them, with the head."""
+    short: Run
+    """The same with :attr:`few` layers."""
+    few: list[int]
+    """The first layer of each kind of cache."""
+    owner: Module
+    """The module in whose place the layers are run."""
+    stand_in: FusedNetwork
+    """Takes its place with :attr:`short`."""
+    ids: tuple[int, int]
+    """Tokens, by which the network is tried out."""
+
+
+def offer(network: Module, whole: Whole | None, make_cache: Callable[[], list[Any]]) -> None:
     """Let a network be decoded at once, if that gives its very logits.
+
+    That is tried out with few layers: what is at stake is what the network does around them.
 
     Args:
         network: its layers fused.
-        run: all of it, with the head; None: it is not decoded at once any more.
+        whole: what computes it; None: it is not decoded at once any more.
         make_cache: returns empty caches of its layers.
-        ids: two tokens, by which it is tried out.
     """
     vars(network)[_PLACE] = None
-    if run is None:
+    if whole is None:
         return
-    decode = Decode(run)
-    own = make_cache()
-    network(mx.array([ids]), cache=own)  # room for a token comes with those before it
-    mx.eval([cache.state for cache in own])
-    plain = [copy.copy(cache) for cache in own]
-    token = mx.array(ids[:1], mx.uint32)
+    caches = make_cache()
+    with stand_in.replaced(whole.owner, whole.stand_in):
+        alike = _is_alike(network, whole, [caches[index] for index in whole.few])
+    if alike:
+        vars(network)[_PLACE] = Decode(whole.run)
+
+
+def _is_alike(network: Module, whole: Whole, caches: list[Any]) -> bool:
+    """Whether a short network's logits are those of its short run."""
+    network(mx.array([whole.ids]), cache=caches)  # room for a token comes with those before it
+    mx.eval([cache.state for cache in caches])
+    plain = [copy.copy(cache) for cache in caches]
+    token = mx.array(whole.ids[:1], mx.uint32)
     expected = network(token[:, None], cache=plain)[:, -1, :]
     mx.eval(expected)  # before its step is taken in the place of what both caches hold
-    made = decode.logits(token, own)
-    if made is None:
-        return
-    alike = made.shape == expected.shape and made.dtype == expected.dtype
-    alike = alike and bool(mx.any(expected).item())  # zeros are what any head makes of zeros
-    if alike and mx.array_equal(made, expected).item():
-        vars(network)[_PLACE] = decode
+    made = Decode(whole.short).logits(token, caches)
+    if made is None or made.shape != expected.shape or made.dtype != expected.dtype:
+        return False
+    # Zeros are what any head makes of zeros.
+    return bool(mx.any(expected).item() and mx.array_equal(made, expected).item())

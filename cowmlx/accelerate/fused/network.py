@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from typing import Any
 
+    from cowmlx.accelerate.fused.decode import Whole
+
 _TRIED = 64  # tokens of which those with the largest embeddings are taken
 _ALIKE = 1e-5
 _ALIKE_16 = 2.0**-6
@@ -73,19 +75,18 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, rounded: bool 
     decode.offer(network, None, make_cache)
     report = Report()
     try:
-        run, ids = _fuse(network, make_cache, rounded, report)
+        whole = _fuse(network, make_cache, rounded, report)
     finally:
         for module in rounding:
             module.rounded = True
-    decode.offer(network, run, make_cache, ids)
+    decode.offer(network, whole, make_cache)
     return report
 
 
 def _fuse(
     network: Module, make_cache: Callable[[], list[Any]], rounded: bool, report: Report
-) -> tuple[Run | None, tuple[int, int]]:
-    """Fuse layers; returns the run that is the whole network, if there is one, and tokens."""
-    ids = 0, 0
+) -> Whole | None:
+    """Fuse layers; returns the run that is the whole network, if there is one."""
     for owner, name in trace.lists_of_blocks(network):
         blocks = owner[name]
         if not any(_has_attention(block) for block in blocks):
@@ -97,15 +98,15 @@ def _fuse(
             windows = around.windows
         except trace.Unclear as why:
             report.reasons[str(why)] += len(blocks)
-            return None, ids
+            return None
         layers = _layers(blocks, windows, make_cache, report)
         report.fused = sum(layer is not None for layer in layers)
         _put_layers(blocks, layers, rounded)
         if all(layer is not None and layer.rest is None for layer in layers):
-            return _put_whole(network, owner, layers, around, ids, rounded, report), ids
-        return None, ids
+            return _put_whole(network, owner, layers, around, ids, rounded, report)
+        return None
     report.reasons["it has no list of layers with attention"] += 1
-    return None, ids
+    return None
 
 
 def undo(network: Module) -> None:
@@ -183,7 +184,7 @@ def _put_whole(
     ids: tuple[int, int],
     rounded: bool,
     report: Report,
-) -> Run | None:
+) -> Whole | None:
     """Let kernels compute all layers with what is around them, if that is known."""
     embedding = _embedding(owner)
     width = around.before.shape[-1]
@@ -197,18 +198,23 @@ def _put_whole(
         report.reasons[f"it does something around its layers that kernels do not: {what}"] += 0
         return None
     head = decode.head_of(network, owner)
-    run = Run(
+    run_of = partial(
+        Run,
         width,
-        [layer.description for layer in found],
         rounded=rounded,
         embedding=embedding.matrix(),
         scale=scale,
         norm=norm,
         head=head.matrix() if head is not None and head.columns == width else None,
     )
-    stand_in.put(owner, stand_in.FusedNetwork(run, embedding, around.before.dtype))
+    descriptions = [layer.description for layer in found]
+    kinds = [(each["cache"], each["window"]) for each in descriptions]
+    few = sorted({kinds.index(kind) for kind in kinds})
+    runs = run_of(descriptions), run_of([descriptions[index] for index in few])
+    whole, short = (stand_in.FusedNetwork(run, embedding, around.before.dtype) for run in runs)
+    stand_in.put(owner, whole)
     report.whole = True
-    return run
+    return decode.Whole(*runs, few, owner, short, ids)
 
 
 def _embedding(owner: Any) -> Any | None:

@@ -6,12 +6,15 @@ computes; without one, as in a copy of a network, the network's code does.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import mlx.core as mx
 
 from cowmlx.accelerate.operations import Scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Protocol
 
     from cowmlx.accelerate.fused.proof import Rest
@@ -81,6 +84,16 @@ def put(module: Any, fused: Fused | None) -> None:
             _made[kind] = _subclass(kind)
         module.__class__ = _made[kind]
         module._fused = fused
+
+
+@contextmanager
+def replaced(module: Any, fused: Fused) -> Iterator[None]:
+    """Let a module that computes fused do so otherwise meanwhile."""
+    before, module._fused = module._fused, fused
+    try:
+        yield
+    finally:
+        module._fused = before
 
 
 def _subclass(kind: type) -> type:

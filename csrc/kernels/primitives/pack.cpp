@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -304,6 +305,22 @@ mx::array pack(const mx::array& matrix, const std::shared_ptr<Arena>& arena) {
                    std::make_shared<Pack>(stream, std::move(place)), {plain(matrix, stream)});
 }
 
+/* Whether mlx reads an array of at least so many bytes from a file to compute others. */
+bool loads(const std::vector<mx::array>& arrays, size_t bytes) {
+  std::vector<mx::array> left = arrays;
+  std::unordered_set<std::uintptr_t> seen;
+  while (!left.empty()) {
+    const mx::array array = std::move(left.back());
+    left.pop_back();
+    if (array.status() != mx::array::Status::unscheduled || !array.has_primitive() ||
+        !seen.insert(array.id()).second)
+      continue;
+    if (array.nbytes() >= bytes && std::strcmp(array.primitive().name(), "Load") == 0) return true;
+    left.insert(left.end(), array.inputs().begin(), array.inputs().end());
+  }
+  return false;
+}
+
 }  // namespace
 
 void bind_pack(nb::module_& module) {
@@ -330,6 +347,8 @@ No other copy of the matrix is made.
 Raises:
     ValueError: it is empty, or of numbers wider than 32 bits.
     RuntimeError: when it is computed: the file ends before it does.)");
+  module.def("loads", loads, "arrays"_a, "bytes"_a,
+             R"(Whether mlx must read an array of so many bytes from a file to compute others.)");
 }
 
 }  // namespace cowmlx
