@@ -169,11 +169,10 @@ static void unlock_and_tell(void) {
     cow_queue_wake_to_release();
 }
 
+/* calloc() of older glibc does not reuse what a thread has just freed. */
 static cow_array* new_array(const cow_array_type* type) {
-  cow_array* array = calloc(1, sizeof *array);
-  if (!array) return NULL;
-  array->holders = 1;
-  array->type = *type;
+  cow_array* array = malloc(sizeof *array);
+  if (array) *array = (cow_array){.holders = 1, .type = *type};
   return array;
 }
 
