@@ -308,6 +308,7 @@ int main() {
       check(table, kind, 1, many, 3, rounded);
       check(table, kind, 100, many, 27, rounded);
       check(table, kind, 16, few, 100, rounded);
+      check(table, kind, 37, many, 300, rounded);
     }
   }
   return failures > 0;

@@ -2,7 +2,7 @@
  * numbers. Where COWMLX_BASE is defined, that table has the exact products. */
 #pragma once
 
-#include "tiles.h"
+#include "panels.h"
 
 namespace cowmlx::ISA {
 
@@ -65,12 +65,14 @@ static inline void exact_product(const Task& task, int from, int to, int row) {
     case 3:
       return product_of<Exact<AffineCode<3>, true>>(task, from, to, row);
     case 4:
+      if (product_by_panels<AffineCode<4>>(task, from, to, row)) return;
       return product_of<Exact<AffineCode<4>, false>>(task, from, to, row);
     case 5:
       return product_of<Exact<AffineCode<5>, true>>(task, from, to, row);
     case 6:
       return product_of<Exact<AffineCode<6>, true>>(task, from, to, row);
     default:
+      if (product_by_panels<AffineCode<8>>(task, from, to, row)) return;
       return product_of<Exact<AffineCode<8>, false>>(task, from, to, row);
   }
 }
