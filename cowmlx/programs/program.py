@@ -258,7 +258,10 @@ class Run:
             CowMlxError: an index out of range, a loop that does not end, numbers that are not
                 finite where that is checked; a result that is not as declared; what mlx raises.
         """
-        steps = self._traced.steps(self._inputs)
+        return self._noted(self._traced.steps(self._inputs))
+
+    def _noted(self, steps: Steps) -> Steps:
+        """Take steps, whose results are checked, and note how long they take."""
         try:
             while True:
                 began = perf_counter()
@@ -273,6 +276,15 @@ class Run:
         finally:
             steps.close()
             self._inputs.clear()
+
+    def in_parts(self) -> Steps | None:
+        """Return the steps of a run that takes several turns of kernels alone, once.
+
+        Returns:
+            None if it is to be computed otherwise.
+        """
+        steps = self._traced.in_parts(self._inputs)
+        return None if steps is None else self._noted(steps)
 
     def lazily(self) -> Pending:
         """Return the results, once, without waiting for them where nothing is to be decided first.

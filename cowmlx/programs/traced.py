@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from cowmlx.errors import InvalidArgument
-from cowmlx.programs.bounds import MAX_TRACED_DEPTH
+from cowmlx.programs.bounds import MAX_TRACED_DEPTH, TURN
 from cowmlx.programs.bounds import Steps as Work
 from cowmlx.programs.dimensions import evaluate_shape, names_of
 from cowmlx.programs.forms.form import Form, Tracing
@@ -17,7 +17,7 @@ from cowmlx.programs.graph import Library
 from cowmlx.programs.operations.row import Spec
 from cowmlx.programs.operations.rules import mlx_dtype
 from cowmlx.programs.running import flags as flagging
-from cowmlx.programs.running.compiling import Launch, Unit, explained
+from cowmlx.programs.running.compiling import Launch, Running, Unit, explained
 from cowmlx.programs.running.concrete import concrete, require_declared
 from cowmlx.programs.running.cost import Needs
 from cowmlx.programs.running.flags import Flags, Note
@@ -112,6 +112,7 @@ class Traced:
         work = self._units.planner.costs.multiplications(main)
         assert isinstance(work, int)
         self._work = work * self._rows * GROWTH**form.levels
+        self._longest = self._units.planner.costs.longest(main) * self._rows
         if self._is_written:
             self._prepare_whole()
         elif not self._is_decided:
@@ -158,6 +159,9 @@ class Traced:
         """
         if self.is_one_turn:
             return self.at_once(arrays)
+        in_parts = self.in_parts(arrays)
+        if in_parts is not None:
+            return (yield from in_parts)
         if self._is_written:
             given = self._form.written(arrays)
             arrays.clear()
@@ -184,8 +188,7 @@ class Traced:
         Returns:
             None if something has to be computed first to know what the rest is.
         """
-        unit = self._derived if self._whole is None else self._whole[0]
-        if unit is not None and unit.is_short and self.is_one_turn:
+        if self._unit is not None and self._unit.is_short and self.is_one_turn:
             return self.at_once(arrays), [], ()
         if self._whole is not None:
             unit, reads = self._whole
@@ -201,20 +204,26 @@ class Traced:
     @property
     def is_one_turn(self) -> bool:
         """Whether all runs take one turn."""
-        unit = self._derived if self._whole is None else self._whole[0]
+        unit = self._unit
         most = SHORT_KERNEL_WORK if unit is not None and unit.is_short else SHORT_WORK
         return unit is not None and self._work <= most
 
+    @property
+    def _unit(self) -> Unit | None:
+        """What gives all results of most runs; None if there is no one unit that does."""
+        return self._derived if self._whole is None else self._whole[0]
+
+    def _read(self, arrays: Sequence[mx.array]) -> list[mx.array]:
+        """Return what that unit takes of a run's inputs."""
+        if self._whole is None:
+            return list(arrays)
+        written = self._form.written(arrays)
+        return [written[index] for index in self._whole[1]]
+
     def at_once(self, arrays: list[mx.array]) -> list[mx.array]:
         """Compute the results of a run that takes one turn, as :meth:`steps` does."""
-        if self._whole is not None:
-            unit, reads = self._whole
-            written = self._form.written(arrays)
-            given = [written[index] for index in reads]
-            written.clear()
-        else:
-            assert self._derived is not None
-            unit, given = self._derived, list(arrays)
+        unit, given = self._unit, self._read(arrays)
+        assert unit is not None
         arrays.clear()
         computed = unit.at_once(given)
         if computed is None:
@@ -225,6 +234,31 @@ class Traced:
         results, flags = computed
         if flags:
             flagging.raise_first(zip(unit.notes, flags, strict=True))
+        return results
+
+    def in_parts(self, arrays: list[mx.array]) -> Steps | None:
+        """Return the steps of a run of kernels alone, which this thread computes.
+
+        Args:
+            arrays: the inputs; the list is emptied unless the result is None.
+
+        Returns:
+            None if a run is computed otherwise: in one turn, or by mlx.
+        """
+        if self._unit is None or self.is_one_turn or self._longest > SHORT_KERNEL_WORK:
+            return None
+        running = self._unit.begun(self._read(arrays))
+        if running is None:
+            return None
+        arrays.clear()
+        return self._advanced(running, self._unit.notes)
+
+    @staticmethod
+    def _advanced(running: Running, notes: Sequence[Note]) -> Steps:
+        while not running.advance(TURN):
+            yield None
+        results, flags = running.results
+        flagging.raise_first(zip(notes, flags, strict=True))
         return results
 
     def launch(self, arrays: Sequence[Any]) -> tuple[Launch, list[Any]] | None:

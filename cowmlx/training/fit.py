@@ -186,7 +186,8 @@ class Fit:
 
     def _advance(self, batch: Batch) -> Generator[Any, None, Step]:
         """Make a step; while its first micro-batch is computed, the host makes the next batch."""
-        turns = self._training.advance(batch, pauses=self._asking is not None)
+        is_asking = self._asking is not None
+        turns = self._training.advance(batch, pauses=is_asking, in_turns=not is_asking)
         upcoming = self._training.step + 1
         limit = self._limits.steps
         wants_more = self._asking is not None and not (limit and upcoming >= limit)

@@ -12,6 +12,10 @@ MicroBatch = Any
 """The data computed at once, as a data source gives them and its objective takes them."""
 
 
+Gradients = tuple[mx.array, mx.array, dict[str, mx.array]]
+"""Loss, targets, and gradients by the names of parameters: see :meth:`Objective.gradients`."""
+
+
 class Batch(Protocol):
     """The data of one step of the optimizer."""
 
@@ -33,9 +37,7 @@ class Objective(Protocol):
     def set_parameters(self, values: Mapping[str, mx.array]) -> None:
         """Give some or all parameters other values, of the same shapes and dtypes."""
 
-    def gradients(
-        self, batch: MicroBatch, key: mx.array | None
-    ) -> tuple[mx.array, mx.array, dict[str, mx.array]]:
+    def gradients(self, batch: MicroBatch, key: mx.array | None) -> Gradients:
         """Return the loss and its gradients.
 
         An objective with a true attribute ``gives_means`` returns the mean over targets in place

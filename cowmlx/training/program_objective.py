@@ -17,10 +17,10 @@ from cowmlx.programs.forms.form import Output
 from cowmlx.programs.information import draw_text
 from cowmlx.programs.operations.half import widened
 from cowmlx.programs.operations.rules import FLOATS
-from cowmlx.programs.program import Pending, Program
+from cowmlx.programs.program import Pending, Program, Run
 from cowmlx.steps import finished
 from cowmlx.training import initial
-from cowmlx.training.objective import key_of, weighted
+from cowmlx.training.objective import Gradients, key_of, weighted
 from cowmlx.training.optimizers import matches
 
 LOSS, TARGETS, CORRECT = "loss", "targets", "correct"
@@ -127,11 +127,20 @@ class ProgramObjective:
         """Give parameters other values."""
         self._parameters |= values
 
-    def gradients(
-        self, batch: Sequence[mx.array], key: mx.array | None
-    ) -> tuple[mx.array, mx.array, dict[str, mx.array]]:
+    def gradients(self, batch: Sequence[mx.array], key: mx.array | None) -> Gradients:
         """Return the mean loss, the targets and the gradients of the mean."""
-        results = self._run(self._gradient, batch, key)
+        return self._named(self._run(self._gradient, batch, key), batch)
+
+    def gradients_in_turns(
+        self, batch: Sequence[mx.array], key: mx.array | None
+    ) -> Generator[list[mx.array] | None, None, Gradients]:
+        """Return the same; where kernels compute all, computed, with turns of others meanwhile."""
+        run = self._begun(self._gradient, batch, key)
+        steps = run.in_parts()
+        results = self._lazily(run) if steps is None else (yield from steps)
+        return self._named(results, batch)
+
+    def _named(self, results: list[mx.array], batch: Sequence[mx.array]) -> Gradients:
         count = 1 + len(self._trained)
         targets = results[count] if len(results) > count else _rows(batch)
         return results[0], targets, dict(zip(self._trained, results[1:count], strict=True))
@@ -147,11 +156,17 @@ class ProgramObjective:
     def _run(
         self, program: Program, batch: Sequence[mx.array], key: mx.array | None
     ) -> list[mx.array]:
+        return self._lazily(self._begun(program, batch, key))
+
+    def _begun(self, program: Program, batch: Sequence[mx.array], key: mx.array | None) -> Run:
         data = dict(zip(self.inputs, batch, strict=True)) | self._parameters
         if self.takes_keys:
             data[KEY] = key_of(self._seed, "evaluation") if key is None else key
         run = program.run([data[name] for name in self._names])
         self._require_room(run.bytes, "a micro-batch")
+        return run
+
+    def _lazily(self, run: Run) -> list[mx.array]:
         pending = run.lazily()
         self._pending = [pending]
         return pending.results

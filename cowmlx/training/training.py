@@ -13,11 +13,19 @@ import mlx.core as mx
 from cowmlx.errors import CowMlxError, InvalidArgument, OutOfRange
 from cowmlx.programs.failure import shown
 from cowmlx.programs.operations.half import widened
-from cowmlx.training.objective import Batch, DataSource, Objective, key_of, weighted
+from cowmlx.training.objective import (
+    Batch,
+    DataSource,
+    Gradients,
+    MicroBatch,
+    Objective,
+    key_of,
+    weighted,
+)
 from cowmlx.training.optimizers import Optimizer
 from cowmlx.training.updating import Update
 
-Turns = Generator[list[mx.array], None, "Step"]
+Turns = Generator[list[mx.array] | None, None, "Step"]
 
 
 class Sums:
@@ -161,6 +169,16 @@ class Flagging(Protocol):
 
 
 @runtime_checkable
+class InTurns(Protocol):
+    """An objective that computes gradients on the dispatch thread, with turns of others."""
+
+    def gradients_in_turns(
+        self, batch: MicroBatch, key: mx.array | None
+    ) -> Generator[list[mx.array] | None, None, Gradients]:
+        """Return what :meth:`Objective.gradients` returns, lazily or not."""
+
+
+@runtime_checkable
 class Asking(Protocol):
     """A source whose batches the host makes: it is asked before it gives one."""
 
@@ -194,6 +212,7 @@ class Training:
     def __init__(self, objective: Objective, settings: Settings) -> None:
         self.objective = objective
         self._flagging = objective if isinstance(objective, Flagging) else None
+        self._in_turns = objective if isinstance(objective, InTurns) else None
         self.settings = settings
         parameters = objective.parameters()
         self.optimizer = Optimizer(settings.optimizer, parameters)
@@ -206,7 +225,7 @@ class Training:
         self.best = Best()  # the best evaluation
         self.evaluated = -1  # the step before the last evaluation; -1 before any
 
-    def advance(self, batch: Batch, pauses: bool = True) -> Turns:
+    def advance(self, batch: Batch, pauses: bool = True, in_turns: bool = True) -> Turns:
         """Make a step, with a turn for each micro-batch; the last has the optimizer's, too.
 
         Where it fails or is closed, nothing is changed.
@@ -214,6 +233,8 @@ class Training:
         Args:
             batch: the data.
             pauses: whether to yield also where nothing is left to be computed.
+            in_turns: whether turns may compute, and yield None; if not, all is yielded to be
+                computed meanwhile, unless it is short.
 
         Raises:
             InvalidArgument: the batch has no target, or the loss is not finite.
@@ -224,10 +245,14 @@ class Training:
             takes_keys = getattr(self.objective, "takes_keys", True)
             for number, micro_batch in enumerate(batch.micro_batches):
                 key = key_of(self.settings.seed, "step", self.step, number) if takes_keys else None
-                loss, targets, gradients = self.objective.gradients(micro_batch, key)
+                if in_turns and self._in_turns is not None:
+                    found = yield from self._in_turns.gradients_in_turns(micro_batch, key)
+                else:
+                    found = self.objective.gradients(micro_batch, key)
+                loss, targets, gradients = found
                 _require_as(self.objective.parameters(), gradients, "the gradient of")
                 sums.add(loss, targets, gradients)
-                del loss, targets, gradients
+                del found, loss, targets, gradients
                 if number < last:
                     yield from self._computed(sums.arrays)
             step = yield from self._update(sums, pauses)

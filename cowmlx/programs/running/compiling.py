@@ -20,6 +20,31 @@ from cowmlx.programs.running.flags import Flags, Note
 
 Function = Callable[[Sequence[mx.array]], tuple[list[mx.array], Flags]]
 Launch = Callable[[list[mx.array | int]], list[mx.array] | None]
+Split = tuple[list[mx.array], list[mx.array]]
+"""Results and flags."""
+
+
+class Running:
+    """A run of kernels alone, whose parts this thread computes.
+
+    Args:
+        running: of the recording.
+        split: tells results from flags.
+    """
+
+    def __init__(self, running: Any, split: Callable[[list[mx.array]], Split]) -> None:
+        self._running = running
+        self._split = split
+
+    def advance(self, seconds: float) -> bool:
+        """Compute some operations, for so long or a little longer; return whether that was all."""
+        is_computed: bool = self._running.advance(seconds)
+        return is_computed
+
+    @property
+    def results(self) -> Split:
+        """The results and flags, once all is computed."""
+        return self._split(self._running.results())
 
 
 class Unit:
@@ -44,7 +69,7 @@ class Unit:
         elif compiles:
             self._compiled = mx.compile(self._trace)
 
-    def __call__(self, arrays: Sequence[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
+    def __call__(self, arrays: Sequence[mx.array]) -> Split:
         """Return results and flags, which are not evaluated."""
         if self._records:
             if self._recording is None or not self._recording.fits(arrays):
@@ -54,7 +79,7 @@ class Unit:
             results = self._compiled(*arrays)
         return self._split(results)
 
-    def at_once(self, arrays: list[mx.array]) -> tuple[list[mx.array], list[mx.array]] | None:
+    def at_once(self, arrays: list[mx.array]) -> Split | None:
         """Return computed results and flags, if that needs no graph of mlx's.
 
         Args:
@@ -66,6 +91,18 @@ class Unit:
         """
         results = None if self._recording is None else self._recording.compute(arrays)
         return None if results is None else self._split(results)
+
+    def begun(self, arrays: list[mx.array]) -> Running | None:
+        """Return a run that this thread computes in parts.
+
+        Args:
+            arrays: as for :meth:`at_once`.
+
+        Returns:
+            None if a call has to make the graph.
+        """
+        found = None if self._recording is None else self._recording.begin(arrays)
+        return None if found is None else Running(found, self._split)
 
     @property
     def is_short(self) -> bool:
@@ -86,7 +123,7 @@ class Unit:
         """The checks of the last call's flags."""
         return self._notes
 
-    def _split(self, results: list[mx.array]) -> tuple[list[mx.array], list[mx.array]]:
+    def _split(self, results: list[mx.array]) -> Split:
         count = len(results) - len(self._notes)
         return results[:count], results[count:]
 

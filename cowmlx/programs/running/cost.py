@@ -66,6 +66,11 @@ class Costs:
             self._multiplications[graph.name] = total
         return self._multiplications[graph.name]
 
+    def longest(self, graph: Graph) -> int:
+        """Return the most multiply-adds of one of a graph's nodes, whose dimensions are known."""
+        costs = [self.of_node(node, graph.specs) for node in graph.needed(graph.outputs)]
+        return max((cost for cost in costs if isinstance(cost, int)), default=0)
+
     def of_node(self, node: Node, specs: Mapping[str, Spec]) -> Dim:
         """Return the multiply-adds of a node; of a ``cond``, those of both branches."""
         if isinstance(node.row, Operation):

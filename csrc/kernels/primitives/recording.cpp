@@ -12,9 +12,7 @@
 #include "mlx/allocator.h"
 #include "mlx/device.h"
 #include "mlx/stream.h"
-#include "arrays.h"
-#include "recording.h"
-#include "row_batch.h"
+#include "computing.h"
 #include "under_way.h"
 
 namespace cowmlx {
@@ -27,26 +25,12 @@ constexpr size_t MOST_BYTES = 32 << 20;
 /* Bytes of an input up to which a copy costs less than to read it where it is. */
 constexpr size_t MOST_COPIED = 16 << 10;
 
-/* Whether a view is computed as a copy: mlx would copy on its stream, behind all that is there,
- * also where "Contiguous" would keep a buffer that is much larger. */
-bool copies(const mx::Primitive& primitive, const std::vector<mx::array>& inputs) {
-  if (!is_view(primitive) || !takes_memory(primitive)) return false;
-  return !inputs[0].flags().row_contiguous || is(primitive, "Contiguous");
-}
-
 /* Operations that write into buffers of their inputs, or share memory with others of their stream:
  * they need mlx's graph. */
 bool needs_graph(const mx::Primitive& primitive) {
   return is(primitive, "CowmlxLayers") || is(primitive, "CowmlxCacheRows") ||
          is(primitive, "CowmlxEncoder");
 }
-
-/* Gives up an operation's temporary arrays in the end, also where it fails. */
-struct Cleared {
-  mx::cpu::CommandEncoder& encoder;
-
-  ~Cleared() { encoder.temporaries().clear(); }
-};
 
 class Recording {
  public:
@@ -75,7 +59,7 @@ class Recording {
     merge(steps_, seen_, results_);
     remove_unread();
     if (stream_.device == mx::Device::cpu) improve();
-    can_start_ = !is_short_ && can_be_started();
+    can_start_ = !is_here_ && can_be_started();
     find_ends();
     asks_sizes_ = std::ranges::any_of(
         steps_, [](const Recorded& step) { return is(*step.primitive, "Contiguous"); });
@@ -108,19 +92,24 @@ class Recording {
   /* Whether `compute` takes these arrays. The caller's thread computes short ones, whatever the
    * default stream is. */
   bool computes(const std::vector<mx::array>& inputs) const {
-    const auto is_there = [](const mx::array& array) {
-      return array.is_available() && is_sound(array);
-    };
-    const bool is_known = is_short_ ? has_types(inputs) : can_start_ && fits(inputs);
-    return is_known && std::ranges::all_of(inputs, is_there) &&
-           std::ranges::all_of(kept_, [&](const auto& kept) { return is_there(kept.second); });
+    return (is_short_ ? has_types(inputs) : can_start_ && fits(inputs)) && are_there(inputs);
+  }
+
+  /* Whether `begin` takes these arrays. */
+  bool begins(const std::vector<mx::array>& inputs) const {
+    return is_here_ && has_types(inputs) && are_there(inputs);
+  }
+
+  /* The same as `compute`, in parts, while this lives. */
+  Computing begin(std::vector<mx::array> inputs) const {
+    return {steps_, ends_, known(std::move(inputs))};
   }
 
   /* The same, computed: by the caller's thread, or on the stream without mlx's own account of a
    * graph. */
   std::vector<mx::array> compute(std::vector<mx::array> inputs) const {
     Places arrays = known(std::move(inputs));
-    return is_short_ ? compute_here(arrays) : compute_there(std::move(arrays));
+    return is_short_ ? compute_here(std::move(arrays)) : compute_there(std::move(arrays));
   }
 
   /* An input whose elements are lent: they stay where they are until the results are made, or are
@@ -163,9 +152,14 @@ class Recording {
   /* Whether the caller's thread computes all steps. */
   bool is_short() const { return is_short_; }
 
- private:
-  using Places = UnderWay::Places;
+  std::vector<mx::array> results(const Places& arrays) const {
+    std::vector<mx::array> found;
+    found.reserve(results_.size());
+    for (const uint32_t place : results_) found.push_back(*arrays[place]);
+    return found;
+  }
 
+ private:
   bool has_types(const std::vector<mx::array>& inputs) const {
     if (inputs.size() != shapes_.size()) return false;
     for (size_t i = 0; i < inputs.size(); i++)
@@ -173,29 +167,18 @@ class Recording {
     return true;
   }
 
-  std::vector<mx::array> compute_here(Places& arrays) const {
-    const Here here;
-    const Series series;
-    RowBatch batch;
-    std::vector<mx::array> read;
-    for (size_t at = 0; at < steps_.size(); at++) {
-      const Recorded& step = steps_[at];
-      take_inputs(at, arrays, read);
-      std::vector<mx::array> made = outputs_of(step);
-      auto& encoder = mx::cpu::get_command_encoder(step.primitive->stream());
-      const Cleared cleared{encoder};
-      const bool is_copied = copies(*step.primitive, read);
-      if (is_copied || !(is_view(*step.primitive) || may_wait(*step.primitive))) batch.run();
-      if (is_copied) {
-        copy_elements(read[0], made[0]);
-      } else {
-        step.primitive->eval_cpu(read, made);
-      }
-      batch.keep(read, encoder.temporaries());
-      put(step, made, arrays);
-    }
-    batch.run();
-    return results(arrays);
+  bool are_there(const std::vector<mx::array>& inputs) const {
+    const auto is_there = [](const mx::array& array) {
+      return array.is_available() && is_sound(array);
+    };
+    return std::ranges::all_of(inputs, is_there) &&
+           std::ranges::all_of(kept_, [&](const auto& kept) { return is_there(kept.second); });
+  }
+
+  std::vector<mx::array> compute_here(Places arrays) const {
+    Computing computing(steps_, ends_, std::move(arrays));
+    computing.advance(Computing::Clock::duration::max());
+    return results(computing.arrays());
   }
 
   std::vector<mx::array> compute_there(Places given) const {
@@ -203,43 +186,13 @@ class Recording {
     Places& arrays = under_way.places();
     for (size_t at = 0; at < steps_.size(); at++) {
       const Recorded& step = steps_[at];
-      take_inputs(at, arrays, under_way.read());
+      take_inputs(step, ends_[at], arrays, under_way.read());
       under_way.made() = outputs_of(step);
       under_way.start(*step.primitive);
       put(step, under_way.made(), arrays);
     }
     under_way.finish();
     return results(arrays);
-  }
-
-  /* The inputs of a step; those that nothing reads afterwards are given up. */
-  void take_inputs(size_t at, Places& arrays, std::vector<mx::array>& to) const {
-    const std::vector<uint32_t>& places = steps_[at].inputs;
-    to.reserve(places.size());
-    for (size_t i = 0; i < places.size(); i++) {
-      std::optional<mx::array>& array = arrays[places[i]];
-      if (ends_[at][i])
-        to.push_back(std::move(*array));
-      else
-        to.push_back(*array);
-    }
-  }
-
-  static std::vector<mx::array> outputs_of(const Recorded& step) {
-    std::vector<mx::array> made;
-    made.reserve(step.outputs.size());
-    for (size_t i = 0; i < step.outputs.size(); i++)
-      made.emplace_back(step.shapes[i], step.dtypes[i], step.primitive, std::vector<mx::array>{});
-    return made;
-  }
-
-  /* Note what a step has made, or is about to make. */
-  static void put(const Recorded& step, std::vector<mx::array>& made, Places& arrays) {
-    for (size_t i = 0; i < made.size(); i++) {
-      made[i].detach();
-      made[i].set_status(mx::array::Status::available);
-      arrays[step.outputs[i]] = std::move(made[i]);
-    }
   }
 
   bool can_be_started() const {
@@ -278,13 +231,6 @@ class Recording {
     return given;
   }
 
-  std::vector<mx::array> results(const Places& arrays) const {
-    std::vector<mx::array> found;
-    found.reserve(results_.size());
-    for (const uint32_t place : results_) found.push_back(*arrays[place]);
-    return found;
-  }
-
   /* What kernels of processors do better than mlx's operations. Fuses elementwise steps: also
    * those that stand alone, if the caller can compute all then. */
   void improve() {
@@ -294,6 +240,7 @@ class Recording {
     remove_unread();
     replace_sums(steps_, seen_);
     replace_scatters(steps_, seen_);
+    replace_gathers(steps_, seen_);
     const std::vector<Recorded> before = steps_;
     lay_matrices(steps_, seen_);
     count_ = static_cast<uint32_t>(seen_.size());
@@ -303,8 +250,9 @@ class Recording {
     fuse(steps_, seen_, results_, true);
     replace_concatenations(steps_);
     remove_unread(); /* what is broadcast */
-    is_short_ = can_be_here();
-    if (is_short_) return;
+    is_here_ = can_be_here();
+    is_short_ = is_here_ && makes_little();
+    if (is_here_) return;
     steps_ = before;
     fuse(steps_, seen_, results_, false);
     remove_unread();
@@ -316,7 +264,7 @@ class Recording {
              (std::string_view(step.primitive->name()).starts_with("Cowmlx") &&
               !needs_graph(*step.primitive));
     };
-    return makes_little() && std::ranges::all_of(steps_, is_kernel);
+    return std::ranges::all_of(steps_, is_kernel);
   }
 
   bool makes_little() const {
@@ -407,16 +355,48 @@ class Recording {
   std::vector<std::pair<uint32_t, mx::array>> kept_;
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
-  bool is_short_ = false;   /* the caller may compute it */
+  bool is_here_ = false;    /* the caller's thread may compute it, in parts */
+  bool is_short_ = false;   /* or at once */
   bool asks_sizes_ = false; /* mlx reads the sizes of buffers, which lie before the elements */
   bool can_start_ = false;  /* or start all of it on the stream */
-  /* Of each step's inputs, which nothing reads afterwards. */
-  std::vector<std::vector<bool>> ends_;
+  Ends ends_;
   /* While it is being recorded. */
   std::unordered_map<uintptr_t, uint32_t> places_;
   std::vector<mx::array> seen_;
   std::vector<mx::array> same_; /* those whose place is their input's */
 };
+
+/* A recording that is computed in parts. */
+class Running {
+ public:
+  Running(const Recording& recording, std::vector<mx::array> inputs)
+      : recording_(recording), computing_(recording.begin(std::move(inputs))) {}
+
+  bool advance(double seconds) {
+    const nb::gil_scoped_release release;
+    const std::chrono::duration<double> time(seconds);
+    is_computed_ = computing_.advance(std::chrono::duration_cast<Computing::Clock::duration>(time));
+    return is_computed_;
+  }
+
+  std::vector<mx::array> results() const {
+    if (!is_computed_) refuse("not all is computed");
+    return recording_.results(computing_.arrays());
+  }
+
+ private:
+  const Recording& recording_;
+  Computing computing_;
+  bool is_computed_ = false;
+};
+
+/* Nothing if the caller's thread does not compute the recording with these arrays. */
+std::unique_ptr<Running> begin(const Recording& recording, nb::list given) {
+  auto inputs = nb::cast<std::vector<mx::array>>(given);
+  if (!recording.begins(inputs)) return nullptr;
+  given.clear();
+  return std::make_unique<Running>(recording, std::move(inputs));
+}
 
 /* The results of arrays and of elements at addresses; nothing if one is neither. */
 std::optional<std::vector<mx::array>> launch(const Recording& recording, const nb::list& given) {
@@ -442,6 +422,17 @@ std::optional<std::vector<mx::array>> launch(const Recording& recording, const n
 }  // namespace
 
 void bind_recording(nb::module_& module) {
+  nb::class_<Running>(module, "Running", "A recording that the caller's thread computes in parts.")
+      .def("advance", &Running::advance, "seconds"_a,
+           R"(Compute operations until all are computed, or until some time has passed.
+
+Returns:
+    Whether all are computed.
+
+Raises:
+    RuntimeError, ValueError, MemoryError: an operation failed; nothing more can be computed.)")
+      .def("results", &Running::results,
+           "The function's results.\n\nRaises:\n    ValueError: not all is computed.");
   nb::class_<Recording>(module, "Recording",
                         R"(What a function of arrays does, to be done again without asking it.
 
@@ -480,6 +471,15 @@ Returns:
 
 Raises:
     RuntimeError, ValueError, MemoryError: an operation failed; nothing of it is under way then.)")
+      .def("begin", begin, "inputs"_a, nb::keep_alive<0, 1>(),
+           R"(Begin to compute the function's results in parts, by the caller's thread.
+
+Args:
+    inputs: a list, which is emptied, as ``compute`` does.
+
+Returns:
+    None, and the list stays, if that cannot be: operations that are no kernels, inputs that are not
+    computed or of other shapes or dtypes.)")
       .def("launch", launch, "inputs"_a,
            R"(The function's results, row-major, computed by the caller's thread.
 
@@ -492,7 +492,8 @@ Returns:
 Raises:
     RuntimeError, ValueError, MemoryError: an operation failed.)")
       .def("steps", &Recording::steps, "How many operations it has.")
-      .def("is_short", &Recording::is_short, "Whether the caller's thread computes all of them.");
+      .def("is_short", &Recording::is_short,
+           "Whether the caller's thread computes all of them, and at once.");
 }
 
 }  // namespace cowmlx

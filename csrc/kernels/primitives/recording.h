@@ -72,6 +72,15 @@ struct Range {
 /* None if a primitive is no such slice. */
 std::optional<Range> range_of(const mx::Primitive& primitive);
 
+/* An operation whose results lie with their axes in another order. */
+class Turned {
+ public:
+  virtual ~Turned() = default;
+
+  /* The axes, from that whose elements are farthest apart on. */
+  virtual std::vector<int> order() const = 0;
+};
+
 /* Operations whose result is their input. */
 inline bool is_same(const mx::Primitive& primitive) {
   return is(primitive, "Copy") || is(primitive, "StopGradient");
@@ -124,6 +133,10 @@ void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& ar
 /* Replace mlx's sums of rows at places of a float32 matrix by ones of the same bits that the caller
  * can compute. `arrays`: those of all places. */
 void replace_scatters(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+
+/* Replace mlx's choices of rows of a float32 matrix, and bounds of integers, by ones that the
+ * caller can compute. `arrays`: those of all places. */
+void replace_gathers(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
 
 /* An operation that does the work of several of mlx's. */
 class Several {

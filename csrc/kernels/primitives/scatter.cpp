@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t WORK = 1 << 14; /* numbers that are worth a thread */
 
 struct ScatterJob {
-  Copy base; /* to the result */
+  std::optional<Copy> base; /* to the result */
+  const float* number;      /* which all of it begins with, without a base */
   std::optional<Copy> copy, copy_of_ids;
   Integers ids;
   const float* from;
@@ -32,14 +33,17 @@ struct ScatterJob {
 
   void operator()() const {
     const Series series;
-    base.run();
+    if (base) base->run();
     if (copy) copy->run();
     if (copy_of_ids) copy_of_ids->run();
     const int64_t most = std::max<int64_t>(count * width / WORK, 1);
     const auto parts = static_cast<int>(std::min<int64_t>({most, workers, rows}));
     const Table& used = table();
-    share(parts, workers,
-          [&](int part, int) { add(used, rows * part / parts, rows * (part + 1) / parts); });
+    share(parts, workers, [&](int part, int) {
+      const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
+      if (!base) std::fill_n(to + begin * width, (end - begin) * width, *number);
+      add(used, begin, end);
+    });
   }
 };
 
@@ -57,7 +61,10 @@ class ScatterRows : public Operation {
       copy_of_ids.emplace(Copy{Lines(inputs[1]), ids.data<char>()});
       encoder.add_temporary(ids);
     }
-    ScatterJob job{Copy{Lines(inputs[0]), out.data<char>()},
+    const mx::array& base = inputs[0];
+    const bool is_one = base.data_size() == 1; /* number, which is broadcast */
+    ScatterJob job{{},
+                   base.data<float>(),
                    {},
                    std::move(copy_of_ids),
                    Integers(ids),
@@ -67,6 +74,7 @@ class ScatterRows : public Operation {
                    out.shape(0),
                    static_cast<int64_t>(out.size()) / out.shape(0),
                    threads()};
+    if (!is_one) job.base.emplace(Copy{Lines(base), out.data<char>()});
     job.from = lying(inputs[2], encoder, job.copy);
     dispatch(encoder, std::move(job));
   }

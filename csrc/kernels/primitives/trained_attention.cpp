@@ -2,6 +2,7 @@
  * projections have them. */
 #include "mlx/fast.h"
 #include "operation.h"
+#include "recording.h"
 
 namespace cowmlx {
 namespace {
@@ -130,7 +131,7 @@ mx::array by_mlx(const Settings& settings, const Arrays& inputs, mx::Stream stre
 
 /* Inputs: q, k, v, perhaps a mask (B, H, L, S), and the gradient of the result. Outputs: those of
  * q, k and v. */
-class AttentionGradients : public Gradients {
+class AttentionGradients : public Gradients, public Turned {
  public:
   AttentionGradients(mx::Stream stream, Settings settings)
       : Gradients(stream), settings_(settings) {}
@@ -156,6 +157,7 @@ class AttentionGradients : public Gradients {
   }
 
   const char* name() const override { return "CowmlxAttentionGradients"; }
+  std::vector<int> order() const override { return {0, 2, 1, 3}; }
 
   std::pair<Arrays, std::vector<int>> vmap(const Arrays& inputs,
                                            const std::vector<int>& axes) override {
@@ -189,7 +191,7 @@ class AttentionGradients : public Gradients {
 };
 
 /* Inputs: q, k, v and, perhaps, a mask (B, H, L, S). */
-class TrainedAttentionOperation : public WithGradient {
+class TrainedAttentionOperation : public WithGradient, public Turned {
  public:
   TrainedAttentionOperation(mx::Stream stream, Settings settings)
       : WithGradient(stream), settings_(settings) {}
@@ -212,6 +214,7 @@ class TrainedAttentionOperation : public WithGradient {
   }
 
   const char* name() const override { return "CowmlxTrainedAttention"; }
+  std::vector<int> order() const override { return {0, 2, 1, 3}; }
 
   Arrays vjp(const Arrays& primals, const Arrays& cotangents, const std::vector<int>& arguments,
              const Arrays& outputs) override {

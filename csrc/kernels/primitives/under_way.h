@@ -6,13 +6,13 @@
 #include <exception>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "mlx/scheduler.h"
 #include "mlx/stream.h"
+#include "computing.h"
 #include "operation.h"
 
 namespace cowmlx {
@@ -21,8 +21,6 @@ namespace cowmlx {
  * started. */
 class UnderWay {
  public:
-  using Places = std::vector<std::optional<mx::array>>;
-
   UnderWay(mx::Stream stream, Places places)
       : stream_(stream),
         encoder_(mx::cpu::get_command_encoder(stream)),
