@@ -8,6 +8,7 @@ namespace cowmlx {
 namespace {
 
 constexpr int TILE = 256;               /* rows of activations that are prepared together */
+constexpr int MANY_TILES = 4;           /* for each thread, which takes them whole */
 constexpr int MAX_GROUP = 4;            /* blocks of a chunk whose result is converted */
 constexpr int64_t CHUNK_WORK = 1 << 16; /* weights of a chunk times rows: some µs */
 
@@ -89,6 +90,14 @@ struct Job {
   }
 
   void operator()() const {
+    if (cut.tiles % threads() == 0 || cut.tiles >= MANY_TILES * threads()) {
+      parallel(cut.tiles, [&](int tile) { /* whose rows are in a core's cache then */
+                                          prepare(tile);
+                                          for (int group = 0; group < cut.groups; group++)
+                                            compute(tile, group);
+      });
+      return;
+    }
     parallel(cut.tiles, [&](int tile) { prepare(tile); });
     parallel(cut.tiles * cut.groups,
              [&](int index) { compute(index % cut.tiles, index / cut.tiles); });
