@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from itertools import product
+from typing import Any
 
 import pytest
 from support.paths import LIBRARY, ROOT
@@ -72,6 +73,7 @@ def compare() -> None:
         for a, b in product(ways(*batch, m, k), ways(*batch, k, n)):
             mx.eval(a, b)
             check(a, b)
+    check_sums(numbers(1200, 30), numbers(1200, 32))
     recording = kernels.module().Recording(
         lambda a, b: [a @ b], [mx.zeros((3, 0)), mx.zeros((0, 4))]
     )
@@ -79,3 +81,26 @@ def compare() -> None:
     assert mx.array_equal(
         recording.replay([mx.zeros((3, 0)), mx.zeros((0, 4))])[0], mx.zeros((3, 4))
     )
+
+
+def check_sums(x: Any, y: Any) -> None:
+    """Check the sum of products of many rows, as a gradient through a loop has it."""
+    import mlx.core as mx
+    import numpy as np
+
+    from cowmlx.accelerate import kernels
+
+    def products(x: Any, y: Any) -> list[Any]:
+        parts = [x[at : at + 60].T @ y[at : at + 60] for at in range(0, 1200, 60)]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return [total]
+
+    mx.eval(x, y)
+    recording = kernels.module().Recording(products, [x, y])
+    assert recording.is_short()
+    found = np.array(recording.compute([x, y])[0])
+    np.testing.assert_allclose(found, np.array(x.T @ y), rtol=1e-5, atol=1e-4)
+    kernels.module().set_threads(1)
+    assert found.tobytes() == np.array(recording.compute([x, y])[0]).tobytes()

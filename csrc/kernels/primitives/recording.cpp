@@ -245,6 +245,7 @@ class Recording {
     lay_matrices(steps_, seen_);
     count_ = static_cast<uint32_t>(seen_.size());
     add_products(steps_, seen_, results_);
+    replace_outer_products(steps_, seen_);
     replace_products(steps_, seen_);
     remove_unread();
     fuse(steps_, seen_, results_, true);

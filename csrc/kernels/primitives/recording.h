@@ -122,6 +122,10 @@ void lay_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays);
 /* Replace mlx's concatenations by ones that the caller can compute. */
 void replace_concatenations(std::vector<Recorded>& steps);
 
+/* Let kernels multiply transposed float32 matrices of many rows, and add up such products.
+ * `arrays`: those of all places. */
+void replace_outer_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+
 /* Replace mlx's products of float32 matrices by ones that the caller can compute. `arrays`: those
  * of all places. */
 void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
