@@ -55,7 +55,7 @@ def test_threads_for_a_context_and_no_pool(meet, left):
 
 @needs_linux
 def test_no_threads_for_large_arrays(meet, tmp_path):
-    """mlx reads arrays of 32 MiB and more by a separate pool, which the first one starts."""
+    """Arrays of 32 MiB that mlx reads take a separate pool, which the first one starts."""
     config = {"moe_intermediate_size": 1 << 15}
     large = tiny_models.make(tmp_path / "large", "qwen3_moe", config=config)
     status, message = meet("load", "threads", 4, large)
