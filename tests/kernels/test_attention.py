@@ -205,6 +205,19 @@ def test_results_are_the_same_alone_and_beside_others():
     assert mx.array_equal(run(q[:, :, 3:8], k, v), few[:, :, 3:])
 
 
+@pytest.mark.parametrize("type_", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dims", [(64, 64), (16, 48), (40, 24), (256, 96)])
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 5])
+def test_one_query_has_the_bits_of_a_query_among_few(heads, dims, type_):
+    for positions in (2, 3, 16, 64, 67, 200):
+        q = random((1, 2 * heads, 2, dims[0]), "float32")
+        k, v = (random((1, 2, positions, dim), type_, dim) for dim in dims)
+        for options in ({"mask": "causal"}, {"soft_cap": 3.0}, {"sinks": mx.arange(2.0 * heads)}):
+            few = MODULE.attention(q, k, v, scale=SCALE, **options)
+            one = MODULE.attention(q[:, :, 1:], k, v, scale=SCALE, **options)
+            assert mx.array_equal(one, few[:, :, 1:])
+
+
 @pytest.mark.parametrize("queries", [1, 20])
 def test_padding_on_the_left_changes_no_bit(queries):
     """A mask of what a row lacks leaves the bits of the row alone, by steps of whole tiles."""

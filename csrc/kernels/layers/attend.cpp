@@ -221,7 +221,10 @@ class Attending {
     attention.out = result;
     attention.out_head_stride = a_.value_dim;
     attention.out_stride = out_width();
-    if (task.partial != nullptr) see_part(task, attention);
+    if (task.partial != nullptr)
+      see_part(task, attention);
+    else if (task.row + 1 < step_.rows || task.group + 1 < a_.groups)
+      attention.next_keys = at(step_, cache, cache.keys, line + cache.capacity, a_.key_dim).data;
     turn(task, attention, query);
     step_.table->attention(attention);
   }
