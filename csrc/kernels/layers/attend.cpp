@@ -11,6 +11,9 @@ namespace {
 /* Multiplications below which handing work to another thread costs more than it saves. */
 constexpr int64_t SMALL_WORK = 1 << 15;
 
+/* The same of keys and values that are turned and stored. */
+constexpr int SMALL_NUMBERS = 1 << 12;
+
 /* Where keys or values of `dim` numbers, stored so, begin that lie at `line`. */
 Cache at(const Step& step, const LayerCache& cache, const Stored& stored, int64_t line, int dim) {
   Cache found{};
@@ -77,7 +80,8 @@ void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, fl
            const float* values, int begin, int count) {
   const Place& place = step.places[a.place];
   const int key_width = a.groups * a.key_dim, value_width = a.groups * a.value_dim;
-  rowwise(count, [&](int index) {
+  const int few = std::clamp(SMALL_NUMBERS / (key_width + value_width), 1, SMALL_ROWS);
+  const auto put_row = [&](int index) {
     const int row = (begin + index) / step.tokens, token = (begin + index) % step.tokens;
     float* key = keys + int64_t{index} * key_width;
     const float* value = values + int64_t{index} * value_width;
@@ -92,7 +96,8 @@ void store(const AttentionHalf& a, const Step& step, const LayerCache& cache, fl
       put(*step.table, value + group * a.value_dim, a.value_dim,
           at(step, cache, cache.values, line, a.value_dim));
     }
-  });
+  };
+  rowwise(count, put_row, few);
 }
 
 namespace {

@@ -42,11 +42,11 @@ inline Slab slab(int rows, int index) {
 
 /* Do `body(row)` for rows 0 … count - 1: a few at a time on whichever thread is idle. */
 template <class F>
-void rowwise(int count, F&& body) {
-  const int tasks = (count + SMALL_ROWS - 1) / SMALL_ROWS;
+void rowwise(int count, F&& body, int few = SMALL_ROWS) {
+  const int tasks = (count + few - 1) / few;
   share(tasks, tasks, [&](int task, int) {
-    const int end = std::min(count, (task + 1) * SMALL_ROWS);
-    for (int row = task * SMALL_ROWS; row < end; row++) body(row);
+    const int end = std::min(count, (task + 1) * few);
+    for (int row = task * few; row < end; row++) body(row);
   });
 }
 
