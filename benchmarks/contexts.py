@@ -139,7 +139,7 @@ def sampling(large: bool) -> list[Row]:
     """
     ways = ("together@0.8", "locked@0.8", "together", "locked")
     rows = []
-    for name, folder in models("calf", "S of 4 bits", "wide"):
+    for name, folder in models("calf", "S of 4 bits", "wide", large and "M of 4 bits"):
         prompt = random_prompt(folder, SHORT)
         with Peer([compile_host("crowd"), folder]) as host:
             runs = take_turns(4, {way: partial(_rate_of_eight, host, way, prompt) for way in ways})

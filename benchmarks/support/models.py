@@ -114,6 +114,7 @@ SHAPES: dict[str, Shape | RecurrentShape] = {
     "S": Shape(384, 6, 6, 6, 1152, 8192),  # 15M parameters
     "S of 4 bits": Shape(384, 6, 6, 6, 1152, 8192, bits=4),
     "M": Shape(768, 12, 12, 12, 2048, 32000),  # 110M
+    "M of 4 bits": Shape(768, 12, 12, 12, 2048, 32000, bits=4),
     # Qwen3-0.6B's.
     "L": Shape(1024, 28, 16, 8, 3072, 151936, family="qwen3", head_size=128),
     "wide": Shape(64, 2, 2, 2, 128, 128000),  # 8M, nearly all of them the vocabulary's
