@@ -7,6 +7,7 @@ namespace cowmlx {
 namespace {
 
 constexpr size_t MOST_TASKS = 16; /* workers stay awake while so many are prepared */
+constexpr size_t MOST_BYTES = 8 << 20; /* that they write: a turn looks at the clock behind them */
 constexpr int MOST_THREADS = 4;   /* that need rows: more may wait for nothing better */
 
 thread_local RowBatch* batch = nullptr;
@@ -43,15 +44,18 @@ bool RowBatch::takes(int64_t rows, const Reads& reads) {
 }
 
 void RowBatch::add(const Arrays& outputs, Rows rows, std::function<void()> whole, int workers) {
-  for (const mx::array& output : outputs)
+  for (const mx::array& output : outputs) {
     written_[output.buffer().ptr()] = {output.data<char>(),
                                        static_cast<int64_t>(output.nbytes()) / rows_};
+    bytes_ += output.nbytes();
+  }
   tasks_.push_back({std::move(rows), std::move(whole), workers});
-  is_full_ = tasks_.size() == MOST_TASKS;
+  is_full_ = tasks_.size() == MOST_TASKS || bytes_ >= MOST_BYTES;
 }
 
 void RowBatch::run() {
   is_full_ = false;
+  bytes_ = 0;
   if (tasks_.size() == 1) {
     tasks_[0].whole();
   } else if (!tasks_.empty()) {

@@ -68,6 +68,7 @@ class RowBatch {
   bool is_free(const mx::array& array) const { return !written_.contains(array.buffer().ptr()); }
 
   int64_t rows_ = 0;
+  size_t bytes_ = 0; /* of what waiting operations write */
   bool is_full_ = false;
   std::vector<Task> tasks_;
   std::unordered_map<const void*, Written> written_; /* by their buffers */
