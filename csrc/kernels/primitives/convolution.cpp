@@ -150,7 +150,7 @@ class Convolution : public WithGradient, public Extensible {
   /* Each element gets what the windows that it was in give: of the results with zeros between them,
    * where there was a stride, by the weight backwards. */
   mx::array of_input(const mx::array& weight, const mx::array& by) {
-    const auto change = [this](ConvolutionShape& shape, size_t at) {
+    const auto change = [](ConvolutionShape& shape, size_t at) {
       std::swap(shape.in[at], shape.out[at]);
       std::swap(shape.stride[at], shape.spread[at]);
       shape.before[at] = (shape.kernel[at] - 1) * shape.dilation[at] - shape.before[at];

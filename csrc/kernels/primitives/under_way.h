@@ -24,7 +24,7 @@ class UnderWay {
   UnderWay(mx::Stream stream, Places places)
       : stream_(stream),
         encoder_(mx::cpu::get_command_encoder(stream)),
-        kept_(std::make_unique<Kept>(std::move(places))),
+        kept_(new Kept{std::move(places)}), /* make_unique() of it needs Clang 16 */
         done_(std::make_shared<std::atomic<int>>(0)) {}
 
   ~UnderWay() {
