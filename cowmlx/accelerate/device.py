@@ -132,11 +132,11 @@ def prepare_for_device(net: Module, activations: int = constants.ACTIVATIONS_DEF
 
 
 def start_readers(net: Module, files: list[str]) -> None:
-    """Start mlx's threads that read large arrays, if it will read some for a network's weights.
+    """Start mlx's threads for large arrays, if mlx will read large arrays of a network.
 
     Args:
-        net: its weights lazily.
-        files: the shards that they are in.
+        net: its weights are not read yet.
+        files: the shards that hold them.
 
     Raises:
         OutOfMemory: they cannot be started.

@@ -210,11 +210,11 @@ class Traced:
 
     @property
     def _unit(self) -> Unit | None:
-        """What gives all results of most runs; None if there is no one unit that does."""
+        """The unit that computes all results of a run; None where a run takes several units."""
         return self._derived if self._whole is None else self._whole[0]
 
     def _read(self, arrays: Sequence[mx.array]) -> list[mx.array]:
-        """Return what that unit takes of a run's inputs."""
+        """Return the inputs of that unit, of a run's inputs."""
         if self._whole is None:
             return list(arrays)
         written = self._form.written(arrays)

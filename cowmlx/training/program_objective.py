@@ -134,7 +134,7 @@ class ProgramObjective:
     def gradients_in_turns(
         self, batch: Sequence[mx.array], key: mx.array | None
     ) -> Generator[list[mx.array] | None, None, Gradients]:
-        """Return the same; where kernels compute all, computed, with turns of others meanwhile."""
+        """Return the same, computed in turns if kernels alone compute it, and lazily if not."""
         run = self._begun(self._gradient, batch, key)
         steps = run.in_parts()
         results = self._lazily(run) if steps is None else (yield from steps)

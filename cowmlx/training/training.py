@@ -170,12 +170,12 @@ class Flagging(Protocol):
 
 @runtime_checkable
 class InTurns(Protocol):
-    """An objective that computes gradients on the dispatch thread, with turns of others."""
+    """An objective that can compute gradients on this thread, in several turns."""
 
     def gradients_in_turns(
         self, batch: MicroBatch, key: mx.array | None
     ) -> Generator[list[mx.array] | None, None, Gradients]:
-        """Return what :meth:`Objective.gradients` returns, lazily or not."""
+        """Return the results of :meth:`Objective.gradients`; each turn yields None."""
 
 
 @runtime_checkable
@@ -233,8 +233,8 @@ class Training:
         Args:
             batch: the data.
             pauses: whether to yield also where nothing is left to be computed.
-            in_turns: whether turns may compute, and yield None; if not, all is yielded to be
-                computed meanwhile, unless it is short.
+            in_turns: whether this thread may compute gradients in turns, which yield None. If not,
+                long computations are yielded as arrays, which mlx's threads compute.
 
         Raises:
             InvalidArgument: the batch has no target, or the loss is not finite.

@@ -39,8 +39,10 @@ def check(x, y):
     known = MODULE.threads()
     for threads in (1, 3):
         MODULE.set_threads(threads)
-        again = recording.compute([x, y])[0]
-        MODULE.set_threads(known)
+        try:
+            again = recording.compute([x, y])[0]
+        finally:
+            MODULE.set_threads(known)
         assert bits(again) == bits(found)
 
 
@@ -71,7 +73,7 @@ def test_what_is_not_finite_spreads_as_in_other_products():
     assert np.array_equal(found[~np.isnan(wanted)], wanted[~np.isnan(wanted)])
 
 
-def test_few_rows_and_uneven_sides_are_left_to_others():
+def test_few_rows_and_uneven_sides_are_right_too():
     for rows, m, n in ((1023, 8, 16), (1100, 8, 17), (1100, 300, 256)):
         x, y = numbers(rows, m), numbers(rows, n)
         mx.eval(x, y)

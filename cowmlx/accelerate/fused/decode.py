@@ -105,7 +105,7 @@ class Whole(NamedTuple):
 def offer(network: Module, whole: Whole | None, make_cache: Callable[[], list[Any]]) -> None:
     """Let a network be decoded at once, if that gives its very logits.
 
-    That is tried out with few layers: what is at stake is what the network does around them.
+    The trial takes few layers: the layers themselves are proved, only the work around them is not.
 
     Args:
         network: its layers fused.

@@ -88,7 +88,7 @@ def put(module: Any, fused: Fused | None) -> None:
 
 @contextmanager
 def replaced(module: Any, fused: Fused) -> Iterator[None]:
-    """Let a module that computes fused do so otherwise meanwhile."""
+    """Let another fused computation take a module's place in the block."""
     before, module._fused = module._fused, fused
     try:
         yield

@@ -25,11 +25,11 @@ Split = tuple[list[mx.array], list[mx.array]]
 
 
 class Running:
-    """A run of kernels alone, whose parts this thread computes.
+    """A run of kernels alone, which this thread computes in parts.
 
     Args:
-        running: of the recording.
-        split: tells results from flags.
+        running: the run of the recording.
+        split: separates results from flags.
     """
 
     def __init__(self, running: Any, split: Callable[[list[mx.array]], Split]) -> None:
@@ -37,13 +37,16 @@ class Running:
         self._split = split
 
     def advance(self, seconds: float) -> bool:
-        """Compute some operations, for so long or a little longer; return whether that was all."""
+        """Compute operations until the time has passed; return whether all are computed.
+
+        The last operation may end later.
+        """
         is_computed: bool = self._running.advance(seconds)
         return is_computed
 
     @property
     def results(self) -> Split:
-        """The results and flags, once all is computed."""
+        """The results and flags, once all operations are computed."""
         return self._split(self._running.results())
 
 

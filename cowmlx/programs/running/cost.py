@@ -67,7 +67,7 @@ class Costs:
         return self._multiplications[graph.name]
 
     def longest(self, graph: Graph) -> int:
-        """Return the most multiply-adds of one of a graph's nodes, whose dimensions are known."""
+        """Return the multiply-adds of a graph's most expensive node, among those of known sizes."""
         costs = [self.of_node(node, graph.specs) for node in graph.needed(graph.outputs)]
         return max((cost for cost in costs if isinstance(cost, int)), default=0)
 

@@ -13,7 +13,7 @@ namespace cowmlx::ISA {
 
 constexpr int ONE_HEADS = 4; /* at most */
 
-/* Apart, since heads of all numbers and types use them. */
+/* Not inlined: attend_one() of all types and numbers of heads shares them. */
 static __attribute__((noinline, flatten)) Seen begin_one(const Attention& a, Query* queries) {
   return begin_queries(a, queries);
 }
@@ -26,9 +26,8 @@ static __attribute__((noinline, flatten)) void end_one(const Attention& a, const
   end_queries(a, queries, count);
 }
 
-/* What is read in turns, `bytes` of each position: `here`, then `next`, where that is not null. It
- * is prefetched a little before it is read, so that requests neither wait for each other nor keep
- * loads waiting. */
+/* Memory that is read position by position, `bytes` of each: `here`, then `next`, unless that is
+ * null. It is prefetched shortly before it is read: earlier requests would keep loads waiting. */
 struct Reading {
   static constexpr int64_t AHEAD = 2 << 10, MOST = 16, LEAST = 4, LINE = 64; /* bytes, positions */
 
@@ -48,7 +47,7 @@ struct Reading {
     ahead = static_cast<int>(fit < LEAST ? LEAST : fit > MOST ? MOST : fit);
   }
 
-  /* Positions i … i + count - 1 are read now. */
+  /* Prefetch for a caller that reads positions i … i + count - 1 now. */
   __attribute__((always_inline)) void ask(int i, int count) const {
     for (int at = i + ahead; at < i + ahead + count; at++) {
       const bool later = at >= positions;

@@ -1,8 +1,9 @@
-/* Products of many rows of exact activations with quantized weights: a group of some blocks becomes
- * float32 once for all rows, and stays in the first cache.
+/* Products of many rows of exact activations with quantized weights. A panel is one group of
+ * columns of a few blocks. Its weights are decoded to float32 once for all rows, and stay in the L1
+ * cache.
  *
- * The sums are those of exact_tile(), the same operations in the same order, so a prompt gives what
- * its tokens give one by one. */
+ * Each sum is the same chain of operations as in exact_tile(), so a prompt has the same bits as its
+ * tokens one by one. */
 #pragma once
 
 #include "tiles.h"
@@ -47,7 +48,7 @@ static void fill_panel(const Matrix& matrix, Panel<B>& panel) {
   }
 }
 
-/* Add a panel's products to the totals of M rows, [M][B], and write these behind the last group. */
+/* Add a panel's products to the totals of M rows, [M][B]; write the totals after the last group. */
 template <int M, int B>
 static void panel_tile(const Task& task, const Panel<B>& panel, int row, F* totals) {
   const int64_t columns = task.matrix.columns, groups = task.groups();
@@ -96,8 +97,8 @@ static void panel_rows(const Task& task, int block, int row, int row_end) {
   }
 }
 
-/* Whether there are so many rows, from `row` (a multiple of 4) on, that panels have computed them.
- */
+/* Compute rows from `row` (a multiple of 4) on by panels; false, and nothing is computed, for few
+ * rows. */
 template <class Code>
 static bool product_by_panels(const Task& task, int from, int to, int row) {
   constexpr int B = PANEL_BLOCKS;

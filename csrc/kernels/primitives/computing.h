@@ -16,10 +16,10 @@ namespace cowmlx {
 /* The arrays of a recording, by their places. */
 using Places = std::vector<std::optional<mx::array>>;
 
-/* Of each step's inputs, which nothing reads afterwards. */
+/* For each step and each of its inputs: whether no later step reads that input. */
 using Ends = std::vector<std::vector<bool>>;
 
-/* Take the inputs of a step; those that nothing reads afterwards are given up. */
+/* Take the inputs of a step; inputs that no later step reads are given up. */
 inline void take_inputs(const Recorded& step, const std::vector<bool>& ends, Places& arrays,
                         std::vector<mx::array>& to) {
   to.reserve(step.inputs.size());
@@ -40,7 +40,7 @@ inline std::vector<mx::array> outputs_of(const Recorded& step) {
   return made;
 }
 
-/* Note what a step has made, or is about to make. */
+/* Put a step's outputs, which are computed or will be, into their places. */
 inline void put(const Recorded& step, std::vector<mx::array>& made, Places& arrays) {
   for (size_t i = 0; i < made.size(); i++) {
     made[i].detach();

@@ -1,6 +1,6 @@
 /* Products of a transposed matrix of many rows with another, x^T y, and sums of such products, in
  * recordings: the gradients of weights. They are outer products of rows, which are read where they
- * lie; a BLAS lays them first, which takes as long where the result is small. */
+ * lie; a BLAS packs both operands first, which takes as long where the result is small. */
 #include <unordered_map>
 
 #include "recording.h"

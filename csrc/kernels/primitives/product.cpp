@@ -8,7 +8,7 @@ namespace cowmlx {
 namespace {
 
 constexpr int TILE = 256;               /* rows of activations that are prepared together */
-constexpr int MANY_TILES = 4;           /* for each thread, which takes them whole */
+constexpr int MANY_TILES = 4;           /* for each thread: from so many on it takes them whole */
 constexpr int MAX_GROUP = 4;            /* blocks of a chunk whose result is converted */
 constexpr int64_t CHUNK_WORK = 1 << 16; /* weights of a chunk times rows: some µs */
 

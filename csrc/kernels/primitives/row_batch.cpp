@@ -7,7 +7,7 @@ namespace cowmlx {
 namespace {
 
 constexpr size_t MOST_TASKS = 16;      /* workers stay awake while so many are prepared */
-constexpr size_t MOST_BYTES = 8 << 20; /* that they write: a turn looks at the clock behind them */
+constexpr size_t MOST_BYTES = 8 << 20; /* of outputs: a turn looks at the clock after them */
 constexpr int MOST_THREADS = 4;        /* that need rows: more may wait for nothing better */
 
 thread_local RowBatch* batch = nullptr;

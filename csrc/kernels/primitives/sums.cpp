@@ -176,8 +176,8 @@ Arrangement arrangement_of(const Recorded& step, const std::vector<Arrangement>&
   return {makes_gaps(*step.primitive) || !before.is_plain(), {}};
 }
 
-/* Null if a primitive is no such sum. `from`: x, or what is repeated in it along axes that are
- * added up: mlx adds all of it up, again and again. */
+/* Null if a primitive is no such sum. `from`: x, or the array that x repeats along axes that are
+ * added up: mlx adds up all of that array, then all of it again, and so on. */
 std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& primitive,
                                       const mx::array& x, const mx::array& from) {
   const auto* reduce = dynamic_cast<const mx::Reduce*>(primitive.get());
@@ -203,7 +203,8 @@ std::shared_ptr<mx::Primitive> sum_of(const std::shared_ptr<mx::Primitive>& prim
 
 void replace_sums(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays) {
   std::vector<Arrangement> arrangements(arrays.size());
-  std::unordered_map<uint32_t, uint32_t> repeated; /* what is broadcast, and lies in order */
+  std::unordered_map<uint32_t, uint32_t>
+      repeated; /* broadcast arrays, and their row-major source */
   for (Recorded& step : steps) {
     for (const uint32_t place : step.outputs)
       arrangements[place] = arrangement_of(step, arrangements);
