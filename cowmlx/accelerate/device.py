@@ -31,6 +31,8 @@ class Form(NamedTuple):
     """Why no kernels compute, a sentence without its full stop; "" if they do."""
     rounded: bool = False
     """Whether activations are rounded: to eight bits for quantized weights, else to bfloat16."""
+    kv_type: mx.Dtype | None = None
+    """The type of keys and values where kernels write them; None: that of activations."""
 
     @property
     def passing(self) -> int:
@@ -66,6 +68,20 @@ def _types(network: Module) -> set[mx.Dtype]:
     arrays = flatten(network.parameters()).values()
     return {array.dtype for array in arrays if array.ndim > 1}
 
+
+def _kv_type(types: set[mx.Dtype]) -> mx.Dtype | None:
+    """Return the type that mlx-lm gives keys and values of quantized weights, if it has 16 bits.
+
+    Args:
+        types: of the weights' matrices, their scales among them.
+    """
+    import mlx.core as mx
+
+    floating = [each for each in types if mx.issubdtype(each, mx.floating)]
+    return floating[0] if len(floating) == 1 and floating[0].size == _HALF else None
+
+
+_HALF = 2  # bytes of a number
 
 _SOURCES = "_sources"  # of a network, where it keeps them until it is prepared
 
@@ -215,12 +231,14 @@ def form_for(net: Module, activations: int) -> Form:
             argument="activations",
             value=activations,
         )
-    types = set() if quantized else _types(net)
+    types = _types(net)
     rounded = not why_not and activations != constants.ACTIVATIONS_EXACT
-    if rounded and not quantized:
+    if quantized:
+        return Form(on_cpu, True, False, why_not, rounded, _kv_type(types) if rounded else None)
+    if rounded:
         rounded = mx.bfloat16 in types and kernels.instruction_set() in kernels.BFLOAT16
     half = not types.isdisjoint((mx.float16, mx.bfloat16))
-    return Form(on_cpu, quantized, half, why_not, rounded)
+    return Form(on_cpu, False, half, why_not, rounded)
 
 
 def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) -> dict[str, Any]:
@@ -246,5 +264,5 @@ def fuse_layers(net: Module, make_cache: Callable[[], list[Any]], form: Form) ->
         why = [{"reason": text, "layers": times} for text, times in reasons.items()]
         report = {"layers": len(net["layers"]), "fused": count, "whole": False, "why_not": why}
         return {"instruction_set": kernels.instruction_set(), **report}
-    fused = network.fuse(net, make_cache, rounded=form.rounded).info()
+    fused = network.fuse(net, make_cache, rounded=form.rounded, kv_type=form.kv_type).info()
     return {"instruction_set": kernels.instruction_set(), **fused}

@@ -130,10 +130,11 @@ class Template:
                     raise Mismatch(f"layer {where} {problem}")
 
     def fill(self, found: dict[str, Any]) -> list[Any]:
-        """Return layer caches with these leaves, which were checked."""
+        """Return layer caches with these leaves, which were checked, in the layers' own types."""
         layers = self._make_layers()
+        typed = {path: _typed(leaf, self._second[path]) for path, leaf in found.items()}
         for where, part in parts(layers):
-            part.state = _filled(self._states[where], found, where)
+            part.state = _filled(self._states[where], typed, where)
         return layers
 
     def _check_leaf(self, path: str, leaf: Any, kind: str, length: int) -> None:
@@ -178,10 +179,22 @@ def _alike(other: Any, leaf: Any) -> bool:
     if isinstance(leaf, mx.array | ArrayInfo):
         return (
             isinstance(other, ArrayInfo)
-            and leaf.dtype == other.dtype
+            and (leaf.dtype == other.dtype or (_is_floating(leaf) and _is_floating(other)))
             and len(leaf.shape) == len(other.shape)
         )
     return type(leaf) is type(other)
+
+
+def _is_floating(array: mx.array | ArrayInfo) -> bool:
+    """Whether layers of another type hold such numbers, as those of exact activations do."""
+    return mx.issubdtype(array.dtype, mx.floating)
+
+
+def _typed(leaf: Any, known: Any) -> Any:
+    """Return a leaf in the type that it has in a model's layers."""
+    if isinstance(leaf, mx.array) and isinstance(known, mx.array | ArrayInfo):
+        return leaf.astype(known.dtype)
+    return leaf
 
 
 def _shown(leaf: Any) -> str:

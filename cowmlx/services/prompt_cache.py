@@ -139,7 +139,7 @@ class PromptCache:
         if not model.is_read:
             return  # it is asleep, and to compute the hash of its weights would wake it
         key = yield from saving.key_of(model, params.kv)
-        name = _name_of(key)
+        name = _name_of(key, model)
         cuts = can_trim_all(held.layers)
         known = yield from self.files.longest(name, held.tokens, cuts=cuts)
         if known is not None and known.common + WRITTEN > len(held.tokens):
@@ -170,7 +170,7 @@ class PromptCache:
         Damaged files are removed.
         """
         key = yield from saving.key_of(context.model, context.params.kv)
-        name, begin = _name_of(key), prompt[:-1]
+        name, begin = _name_of(key, context.model), prompt[:-1]
         cuts = can_trim_all(context.sequence.make_layers())
         least = context.known_tokens(prompt) + READ
         while file := (yield from self.files.longest(name, begin, cuts=cuts)):
@@ -308,7 +308,8 @@ def _is_full(error: InputOutput) -> bool:
     return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def _name_of(key: dict[str, str]) -> str:
-    """Return the part of a file's name that says which weights and cache it fits."""
-    text = "\n".join(f"{name} {value}" for name, value in sorted(key.items()))
+def _name_of(key: dict[str, str], model: Model) -> str:
+    """Return the part of a file's name that says which weights, activations and cache it fits."""
+    whole = {**key, "activations": model.form.activations}
+    text = "\n".join(f"{name} {value}" for name, value in sorted(whole.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

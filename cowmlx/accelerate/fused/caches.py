@@ -142,6 +142,12 @@ class Growing:
         else:
             cache.keys, cache.values = buffers
 
+    def settle(self, cache: Any, dtype: mx.Dtype) -> None:
+        """Give keys and values a type, unless they are quantized."""
+        buffers = self._buffers(cache)
+        if not self.quantized and any(buffer.dtype != dtype for buffer in buffers):
+            self.give_back(cache, [buffer.astype(dtype) for buffer in buffers])
+
     def place(self, cache: Any, shape: Shape, rows: int, tokens: int, columns: int) -> Place:
         """Return where the step's tokens go in buffers of so many columns."""
         at = [cache.offset] * rows

@@ -52,7 +52,7 @@ class Part(NamedTuple):
     angles: rope.RoPETables | None
 
 
-class FusedEncoderLayer:
+class FusedEncoderLayer(stand_in.Fused):
     """One layer.
 
     Args:
@@ -72,9 +72,6 @@ class FusedEncoderLayer:
         self._module = kernels.module()
         self._layers = self._module.make_layers(width, [description], rounded, {})
         self._angles = angles
-
-    def __deepcopy__(self, memo: Any) -> None:
-        return None
 
     def take(
         self, x: mx.array, texts: Texts, masks: Sequence[mx.array | None] | None = None
@@ -134,7 +131,7 @@ class FusedEncoderLayers:
         return made
 
 
-class FusedEmbeddings:
+class FusedEmbeddings(stand_in.Fused):
     """Tables of embeddings, and the norm of their sums.
 
     Args:
@@ -162,9 +159,6 @@ class FusedEmbeddings:
             norm.get("bias"),
             norm.eps,
         )
-
-    def __deepcopy__(self, memo: Any) -> None:
-        return None
 
     def take(self, tokens: mx.array, texts: Texts, segments: mx.array | None) -> mx.array | None:
         """Return the sums (N, D), or None if this call is not one that it takes."""

@@ -13,7 +13,7 @@ from cowmlx.accelerate.blocks import InBlocks
 from cowmlx.accelerate.fused import decode, parts, proof, stand_in, trace
 from cowmlx.accelerate.fused.arrangements import Arrangement
 from cowmlx.accelerate.fused.caches import for_trials
-from cowmlx.accelerate.fused.run import Run
+from cowmlx.accelerate.fused.run import Rounding, Run
 from cowmlx.accelerate.rope import UnsupportedRoPE
 from cowmlx.modules import modules_of
 
@@ -57,13 +57,20 @@ class Report:
         }
 
 
-def fuse(network: Module, make_cache: Callable[[], list[Any]], *, rounded: bool = False) -> Report:
+def fuse(
+    network: Module,
+    make_cache: Callable[[], list[Any]],
+    *,
+    rounded: bool = False,
+    kv_type: mx.Dtype | None = None,
+) -> Report:
     """Let kernels compute the layers of a network that they are proved to compute.
 
     Args:
         network: its weights in blocks (``cowmlx.accelerate.linear``) and read; changed in place.
         make_cache: returns empty caches of its layers.
         rounded: whether activations are rounded, as in :class:`InBlocks`.
+        kv_type: of keys and values, as in :class:`Run`.
 
     Returns:
         what is fused, and why other layers are not.
@@ -75,7 +82,7 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, rounded: bool 
     decode.offer(network, None, make_cache)
     report = Report()
     try:
-        whole = _fuse(network, make_cache, rounded, report)
+        whole = _fuse(network, make_cache, Rounding(rounded, kv_type), report)
     finally:
         for module in rounding:
             module.rounded = True
@@ -84,7 +91,7 @@ def fuse(network: Module, make_cache: Callable[[], list[Any]], *, rounded: bool 
 
 
 def _fuse(
-    network: Module, make_cache: Callable[[], list[Any]], rounded: bool, report: Report
+    network: Module, make_cache: Callable[[], list[Any]], rounding: Rounding, report: Report
 ) -> Whole | None:
     """Fuse layers; returns the run that is the whole network, if there is one."""
     for owner, name in trace.lists_of_blocks(network):
@@ -101,9 +108,9 @@ def _fuse(
             return None
         layers = _layers(blocks, windows, make_cache, report)
         report.fused = sum(layer is not None for layer in layers)
-        _put_layers(blocks, layers, rounded)
+        _put_layers(blocks, layers, rounding)
         if all(layer is not None and layer.rest is None for layer in layers):
-            return _put_whole(network, owner, layers, around, ids, rounded, report)
+            return _put_whole(network, owner, layers, around, ids, rounding, report)
         return None
     report.reasons["it has no list of layers with attention"] += 1
     return None
@@ -168,11 +175,11 @@ def _layers(
     return layers
 
 
-def _put_layers(blocks: list[Any], found: list[proof.Fused | None], rounded: bool) -> None:
+def _put_layers(blocks: list[Any], found: list[proof.Fused | None], rounding: Rounding) -> None:
     for block, fused in zip(blocks, found, strict=True):
         if fused is not None:
             width = fused.description["attention"]["query"].columns
-            run = Run(width, [fused.description], rounded=rounded)
+            run = Run(width, [fused.description], rounding)
             stand_in.put(block, stand_in.FusedLayer(run, fused.rest))
 
 
@@ -182,7 +189,7 @@ def _put_whole(
     found: list[Any],
     around: trace.Around,
     ids: tuple[int, int],
-    rounded: bool,
+    rounding: Rounding,
     report: Report,
 ) -> Whole | None:
     """Let kernels compute all layers with what is around them, if that is known."""
@@ -201,7 +208,7 @@ def _put_whole(
     run_of = partial(
         Run,
         width,
-        rounded=rounded,
+        rounding=rounding,
         embedding=embedding.matrix(),
         scale=scale,
         norm=norm,

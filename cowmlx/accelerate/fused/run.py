@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import mlx.core as mx
 
 from cowmlx.accelerate import kernels, positions
@@ -15,13 +17,25 @@ if TYPE_CHECKING:
     from cowmlx.accelerate.rope import RoPETables
 
 
+class Rounding(NamedTuple):
+    """What layers round that compute in float32."""
+
+    activations: bool = False
+    """Whether activations are rounded, as in :class:`InBlocks`."""
+    kv_type: mx.Dtype | None = None
+    """The type of keys and values that are not quantized; None: that of the activations."""
+
+
+EXACT = Rounding()
+
+
 class Run:
     """Layers behind each other that are computed as one operation.
 
     Args:
         width: H, of activations.
         layers: descriptions, see ``parts.py``, with "angles" (RoPETables or None) and "window".
-        rounded: whether activations are rounded, as in :class:`InBlocks`.
+        rounding: of activations, keys and values.
         embedding, scale, norm, head: what comes before and behind, where it belongs to the run.
     """
 
@@ -29,8 +43,8 @@ class Run:
         self,
         width: int,
         layers: list[dict[str, Any]],
+        rounding: Rounding = EXACT,
         *,
-        rounded: bool = False,
         embedding: Any = None,
         scale: float = 1.0,
         norm: Any = None,
@@ -66,7 +80,8 @@ class Run:
             self._shapes.append(Shape(groups, *dims, window))
             described.append({"attention": half, "mlp": layer.get("mlp")})
         ends = {"embedding": embedding, "scale": scale, "norm": norm, "head": head}
-        self._layers = self._module.make_layers(width, described, rounded, ends)
+        self._layers = self._module.make_layers(width, described, rounding.activations, ends)
+        self._kv_type = rounding.kv_type
         self._firsts = [self._kinds.index(kind) for kind in range(len(kinds))]
 
     def __deepcopy__(self, memo: Any) -> None:
@@ -121,7 +136,8 @@ class Run:
         Args:
             x: what the run begins with.
             caches: of the layers; they hold the step's tokens afterwards.
-            kv_type: of keys and values that are the first of their cache.
+            kv_type: of keys and values that are the first of their cache, or of the scales of
+                quantized ones, unless the run has another type for those that are not quantized.
             out_type: of the activations.
             lazy: whether what the last layer does after it has written its cache is computed apart,
                 so that it costs nothing where it is not wanted.
@@ -139,6 +155,8 @@ class Run:
         end = max(offsets) + tokens
         angles = [table for each in self._tables for table in each.upto(end)]
         each = 6 if bits else 2  # buffers of a layer
+        if self._kv_type is not None and not bits:
+            kv_type = self._kv_type
         buffers: list[mx.array] = []
         try:
             for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
@@ -166,3 +184,17 @@ class Run:
             self._layers, made[0], offsets, places, angles, last, "finish_last", type=out_type,
             bits=bits, group=group,
         )[0]  # fmt: skip
+
+    def settle(self, arguments: list[Any]) -> None:
+        """Give keys and values their type where other code has written them in another.
+
+        Args:
+            arguments: of that code, among them a cache or a list of caches.
+        """
+        if self._kv_type is None:
+            return
+        for given in arguments:
+            for cache in given if isinstance(given, list) else [given]:
+                form = form_of(cache)
+                if form is not None:
+                    form.settle(cache, self._kv_type)

@@ -6,6 +6,7 @@ computes; without one, as in a copy of a network, the network's code does.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 
 import mlx.core as mx
@@ -15,16 +16,10 @@ from cowmlx.accelerate.operations import Scope
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, Protocol
+    from typing import Any
 
     from cowmlx.accelerate.fused.proof import Rest
     from cowmlx.accelerate.fused.run import Run
-
-    class Fused(Protocol):
-        """What computes in a module's place."""
-
-        def take(self, *args: Any, **kwargs: Any) -> mx.array | None:
-            """Return what the module gives, or None if this call is not one that it takes."""
 
 
 _TOKENS = (mx.int32, mx.uint32)
@@ -36,34 +31,50 @@ _made: dict[type, type] = {}
 plainly = Scope()
 
 
-class FusedLayer:
-    """One layer: its run, and what follows it."""
+class Fused(ABC):
+    """Computes in a module's place.
 
-    def __init__(self, run: Run, rest: Rest | None) -> None:
-        self._run = run
-        self._rest = rest
+    Attributes:
+        run: of layers with caches, if it is one.
+    """
+
+    run: Run | None = None
 
     def __deepcopy__(self, memo: Any) -> None:
+        """Nothing: a copy of a network may get other weights, and proves its layers again."""
         return None
+
+    @abstractmethod
+    def take(self, *args: Any, **kwargs: Any) -> mx.array | None:
+        """Return what the module gives, or None if this call is not one that it takes."""
+
+
+class FusedLayer(Fused):
+    """One layer: its run, and what follows it."""
+
+    run: Run
+
+    def __init__(self, run: Run, rest: Rest | None) -> None:
+        self.run = run
+        self._rest = rest
 
     def take(self, x: Any, mask: Any = None, cache: Any = None, *more: Any) -> mx.array | None:
         """Return what the layer gives, or None if this call is not one that it takes."""
         if cache is None or more or x.ndim != 3 or x.dtype not in _ACTIVATIONS:
             return None
-        made = self._run.take(x, [cache], x.dtype, x.dtype, False)
+        made = self.run.take(x, [cache], x.dtype, x.dtype, False)
         return made if made is None or self._rest is None else self._rest(made)
 
 
-class FusedNetwork:
+class FusedNetwork(Fused):
     """All layers, and what is around them: from tokens to what the head reads."""
 
+    run: Run
+
     def __init__(self, run: Run, embedding: Any, kv_type: mx.Dtype) -> None:
-        self._run = run
+        self.run = run
         self._embedding = embedding
         self._kv_type = kv_type
-
-    def __deepcopy__(self, memo: Any) -> None:
-        return None
 
     def take(self, inputs: Any, cache: Any = None, *more: Any) -> mx.array | None:
         """Return what the network gives, or None if this call is not one that it takes."""
@@ -71,7 +82,7 @@ class FusedNetwork:
             return None
         if inputs.ndim != 2 or inputs.dtype not in _TOKENS:
             return None
-        return self._run.take(inputs, cache, self._kv_type, mx.float32, inputs.shape[1] > 1)
+        return self.run.take(inputs, cache, self._kv_type, mx.float32, inputs.shape[1] > 1)
 
 
 def put(module: Any, fused: Fused | None) -> None:
@@ -106,7 +117,10 @@ def _subclass(kind: type) -> type:
                 made = None
             if made is not None:
                 return made
-        return kind.__call__(self, *args, **kwargs)
+        made = kind.__call__(self, *args, **kwargs)
+        if fused is not None and fused.run is not None:
+            fused.run.settle([*args, *kwargs.values()])
+        return made
 
     names = {"__call__": call, "__module__": kind.__module__, "_is_stand_in": True}
     return type(kind.__name__, (kind,), names)

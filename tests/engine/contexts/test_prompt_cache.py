@@ -9,12 +9,13 @@ import os
 import mlx.core as mx
 import pytest
 from driver import DROPS_THINKING, HYBRID, KV, RECURRENT, SLIDING, opened, prompt
-from support import in_process, tiny_adapters
+from support import in_process, tiny_adapters, tiny_models
 from support.library import StatusError
 from support.paths import CALF
 from support.prompt_hosts import Process
-from support.signatures import EINVAL, EIO
+from support.signatures import ACTIVATIONS_EXACT, ACTIVATIONS_INT8, EINVAL, EIO
 
+from cowmlx.accelerate import kernels
 from cowmlx.cache import disk
 from cowmlx.cache.prompt_files import PromptFiles
 from cowmlx.cache.sequence import Sequence
@@ -130,6 +131,17 @@ def test_other_weights_or_caches_find_nothing(folder, restart, tmp_path):
     assert host.generate(folder(name), LONG, share_prefix=False)["reused"] == 0
     for params in ({}, {"kv_bits": 8}, {"adapter": str(adapter)}):
         assert host.generate(folder(name), LONG, **params)["reused"] == len(LONG) - 1
+
+
+@pytest.mark.skipif(not kernels.available(), reason=kernels.reason() or "there are kernels")
+def test_exact_activations_find_nothing_that_was_rounded(restart, tmp_path):
+    path = tiny_models.make(tmp_path / "packed", "llama", quantize={"group_size": 64, "bits": 4})
+    rounded, exact = ({"activations": how} for how in (ACTIVATIONS_INT8, ACTIVATIONS_EXACT))
+    for load in (rounded, exact):
+        assert restart().generate(path, LONG, load=load)["reused"] == 0
+    for load in (rounded, exact):
+        assert restart().generate(path, LONG, load=load)["reused"] == len(LONG) - 1
+    assert len(files(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("damage", ["header", "layers", "cut", "empty", "name"])

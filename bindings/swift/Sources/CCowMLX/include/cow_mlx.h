@@ -454,8 +454,9 @@ enum {
                                         rounded to bfloat16, as mlx's are, for weights of this type
                                         with the kernels avx512bf16 (AMD's default). Else EXACT */
   COW_MLX_ACTIVATIONS_EXACT = 1,   /**< no rounding: results are mlx's up to float rounding */
-  COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits: faster, at a loss that is small
-                                        beside the loss of 4-bit weights */
+  COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits, and keys and values of fused
+                                        layers to the scales' type if it has 16 bits: faster, at a
+                                        loss that is small beside the loss of 4-bit weights */
 };
 
 /** How a model is split between machines. */
