@@ -17,7 +17,7 @@ from cowmlx import blas
 pytestmark = pytest.mark.skipif(not (LIBRARY.parent / blas.SHIM).exists(), reason="Linux only")
 
 CHECKS = ["gates", "sums_of_products", "parts_of_every_shape", "rows_of_others", "odd_numbers"]
-CHECKS += ["many_slices", "operands_as_slices"]
+CHECKS += ["many_slices", "operands_as_slices", "shared_matrices"]
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -199,6 +199,28 @@ def operands_as_slices() -> None:
     wide = mx.concatenate([plain, plain], axis=1)
     for x in (plain, wide[:, :128], mx.contiguous(plain.T).T):
         compare(function, [x, w], exactly=False)
+
+
+def shared_matrices() -> None:
+    """Small matrices of any shape and strides that several products read."""
+    import mlx.core as mx
+
+    from cowmlx.accelerate import kernels
+
+    def function(x, w, v):
+        y = mx.tanh(x @ w)
+        for _ in range(3):
+            y = mx.tanh(0.1 * ((y @ v) @ w)) + 0.1 * y[::-1]
+        return [y, y @ w.T, x @ w + y, (x * 2) @ w]
+
+    for name in kernels.module().instruction_sets():
+        kernels.module().select(name)
+        for rows in (1, 15, 33, 64):
+            for k, n in ((1, 8), (64, 7), (37, 100), (256, 64)):
+                w, v = numbers(k, n), numbers(n, k)
+                compare(function, [numbers(rows, k), w, v], exactly=False)
+                turned = [numbers(n, k).T, mx.concatenate([v, v], axis=1)[:, k:]]
+                compare(function, [numbers(k, rows).T, *turned], exactly=False)
 
 
 def odd_numbers() -> None:

@@ -1,13 +1,11 @@
 /* Concatenations of a recording that its caller computes. */
 #include <cstring>
-#include <unordered_map>
 
 #include "recording.h"
 
 namespace cowmlx {
 namespace {
 
-constexpr int FEW_READERS = 3;           /* of a matrix that is not copied for them */
 constexpr int64_t CHUNK_BYTES = 1 << 16; /* that one thread copies at a time, about */
 
 /* A part: `width` bytes of each line of the result, from `offset` on. */
@@ -72,31 +70,6 @@ class Concatenation : public Operation {
 };
 
 }  // namespace
-
-void lay_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays) {
-  std::unordered_map<uint32_t, int> readers; /* products whose second operand it is */
-  for (const Recorded& step : steps)
-    if (is(*step.primitive, "Matmul") && step.dtypes[0] == mx::float32) readers[step.inputs[1]]++;
-  std::unordered_map<uint32_t, uint32_t> laid;
-  std::vector<Recorded> with_copies;
-  for (Recorded& step : steps) {
-    if (is(*step.primitive, "Matmul") && laid.contains(step.inputs[1]))
-      step.inputs[1] = laid[step.inputs[1]];
-    const uint32_t place = step.outputs[0];
-    const bool turns = is(*step.primitive, "Transpose") && step.shapes[0].size() == 2;
-    const mx::Stream stream = step.primitive->stream();
-    with_copies.push_back(std::move(step));
-    if (!turns || readers[place] < FEW_READERS || arrays[place].size() == 0) continue;
-    const auto copy = static_cast<uint32_t>(arrays.size());
-    const mx::array& from = arrays[place];
-    const mx::array made(from.shape(), from.dtype(), std::make_shared<Concatenation>(stream, 0),
-                         {from});
-    with_copies.push_back({made.primitive_ptr(), {place}, {copy}, {made.shape()}, {made.dtype()}});
-    arrays.push_back(made);
-    laid[place] = copy;
-  }
-  steps = std::move(with_copies);
-}
 
 void replace_concatenations(std::vector<Recorded>& steps) {
   for (Recorded& step : steps) {

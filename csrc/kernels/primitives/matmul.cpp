@@ -283,8 +283,9 @@ void add_products(std::vector<Recorded>& steps, const std::vector<mx::array>& ar
   if (gemm() != nullptr) Chains(steps, arrays, results).run();
 }
 
-void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays) {
+void replace_products(std::vector<Recorded>& steps, std::vector<mx::array>& arrays) {
   if (gemm() == nullptr) return;
+  pack_matrices(steps, arrays);
   for (Recorded& step : steps) {
     if (!is(*step.primitive, "Matmul") || step.dtypes[0] != mx::float32) continue;
     const bool has_some =

@@ -1,8 +1,11 @@
 /* Products with a matrix in blocks, and its rows. */
 #include <limits>
+#include <unordered_map>
 
 #include "kept.h"
 #include "operation.h"
+#include "recording.h"
+#include "row_batch.h"
 
 namespace cowmlx {
 namespace {
@@ -161,51 +164,84 @@ mx::array product(const mx::array& x, const mx::array& weight,
 
 constexpr int64_t PACK_CHUNK = 1 << 14; /* numbers that one thread packs at a time: some µs */
 
-/* A product, and before it what lays the matrix in blocks. */
-struct DenseJob {
-  Job job;
-  Blocks held;
-  std::optional<Copy> copies[2]; /* of a matrix and a bias that lie otherwise */
-  const float* weight;           /* (N, K), or (K, N) if it is turned */
+/* Lays a float32 matrix in blocks. */
+struct Packing {
+  const Table* table;
+  std::optional<Copy> copy; /* of a matrix that lies otherwise */
+  const float* weight;      /* (N, K), or (K, N) if it is turned */
   bool turned;
+  int rows, columns;
+  float* to;
+
+  Packing(const mx::array& matrix, float* packed, bool reads, mx::cpu::CommandEncoder& encoder)
+      : table(&cowmlx::table()),
+        weight(nullptr),
+        turned(matrix.strides(0) != 1 || matrix.strides(1) != matrix.shape(0)),
+        rows(matrix.shape(1)),
+        columns(matrix.shape(0)),
+        to(packed) {
+    if (reads) weight = turned ? lying(matrix, encoder, copy) : matrix.data<float>();
+  }
+
+  int blocks() const { return (rows + LANES - 1) / LANES; }
 
   void pack(int block) const {
-    const int columns = job.matrix.columns, rows = job.matrix.rows, first = block * LANES;
-    float* to = held.packed + int64_t{block} * columns * LANES;
+    const int first = block * LANES;
+    float* out = to + int64_t{block} * columns * LANES;
     if (!turned) {
       for (int lane = 0; lane < LANES; lane += 4) {
         const float* four[4];
         for (int m = 0; m < 4; m++) /* filling is not written */
           four[m] = weight + int64_t{std::min(first + lane + m, rows - 1)} * columns;
-        job.table->beside(four, columns, LANES, to + lane);
+        table->beside(four, columns, LANES, out + lane);
       }
       return;
     }
     const int lanes = std::min(LANES, rows - first);
     const float* from = weight + first;
-    for (int k = 0; k < columns; k++, from += rows, to += LANES) {
-      std::copy_n(from, lanes, to);
-      std::fill(to + lanes, to + LANES, 0.0F);
+    for (int k = 0; k < columns; k++, from += rows, out += LANES) {
+      std::copy_n(from, lanes, out);
+      std::fill(out + lanes, out + LANES, 0.0F);
     }
   }
 
   void operator()() const {
+    if (copy) copy->run();
+    const auto step =
+        static_cast<int>(std::max<int64_t>(1, PACK_CHUNK / (int64_t{columns} * LANES)));
+    parallel((blocks() + step - 1) / step, [&](int part) {
+      for (int block = part * step; block < std::min(blocks(), (part + 1) * step); block++)
+        pack(block);
+    });
+  }
+};
+
+/* A product, and before it what lays the matrix in blocks. */
+struct DenseJob {
+  Job job;
+  Blocks held;
+  Packing packing;
+  std::optional<Copy> bias; /* that lies otherwise */
+
+  void operator()() const {
     const Series series;
-    for (const std::optional<Copy>& copy : copies)
-      if (copy) copy->run();
+    if (bias) bias->run();
     if (held.packs) {
-      const int blocks = job.matrix.blocks();
-      const int64_t numbers = int64_t{job.matrix.columns} * LANES;
-      const auto step = static_cast<int>(std::max<int64_t>(1, PACK_CHUNK / numbers));
-      parallel((blocks + step - 1) / step, [&](int part) {
-        for (int block = part * step; block < std::min(blocks, (part + 1) * step); block++)
-          pack(block);
-      });
+      packing();
       held.filled();
     }
     job();
   }
 };
+
+/* Numbers of a matrix in blocks. */
+int64_t in_blocks(int columns, int rows) {
+  return int64_t{(rows + LANES - 1) / LANES} * LANES * columns;
+}
+
+Matrix dense(const float* packed, int rows, int columns, const float* bias) {
+  return {Format::Float32, 32, 0, rows, columns, packed, nullptr, nullptr, Scalar::Float32, bias};
+}
 
 class Dense : public Operation, public Extensible {
  public:
@@ -217,18 +253,13 @@ class Dense : public Operation, public Extensible {
     if (out.size() == 0) return;
     const mx::array& weight = inputs[1];
     const int columns = weight.shape(0), rows = weight.shape(1);
-    const int64_t numbers = int64_t{(rows + LANES - 1) / LANES} * LANES * columns;
-    std::optional<Copy> copies[2];
-    const Blocks held = keeper_.find(weight, 1, numbers, encoder);
-    const bool turned = weight.strides(0) != 1 || weight.strides(1) != columns;
-    const float* from = nullptr;
-    if (held.packs) from = turned ? lying(weight, encoder, copies[0]) : weight.data<float>();
-    const float* bias = biased_ ? lying(inputs[2], encoder, copies[1]) : nullptr;
-    const Matrix matrix{Format::Float32, 32,  0, rows, columns, held.packed, nullptr, nullptr,
-                        Scalar::Float32, bias};
-    Job job = job_of(inputs[0], matrix, false, out, encoder);
+    const Blocks held = keeper_.find(weight, 1, in_blocks(columns, rows), encoder);
+    const Packing packing(weight, held.packed, held.packs, encoder);
+    std::optional<Copy> copy;
+    const float* bias = biased_ ? lying(inputs[2], encoder, copy) : nullptr;
+    Job job = job_of(inputs[0], dense(held.packed, rows, columns, bias), false, out, encoder);
     job.positive = positive_;
-    dispatch(encoder, DenseJob{job, held, {copies[0], copies[1]}, from, turned});
+    dispatch(encoder, DenseJob{job, held, packing, copy});
   }
 
   const char* name() const override { return "CowmlxDense"; }
@@ -245,6 +276,74 @@ class Dense : public Operation, public Extensible {
  private:
   bool biased_, positive_;
   Keeper keeper_;
+};
+
+/* ---- products by rows with a small matrix that several of them read ---- */
+
+constexpr int FEW_READERS = 3; /* of a matrix that is not laid in blocks for them */
+constexpr int64_t MOST_SHARED =
+    1 << 16; /* numbers of a matrix: each part of rows reads all of it */
+
+/* A matrix (K, N) in blocks, for other operations. */
+class Packed : public Operation {
+ public:
+  using Operation::Operation;
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    dispatch(encoder, Packing(inputs[0], out.data<float>(), true, encoder));
+  }
+
+  const char* name() const override { return "CowmlxPacked"; }
+};
+
+struct RowsJob {
+  const Table* table;
+  Matrix matrix;
+  std::optional<Copy> copy;
+  const float* x;
+  float* out;
+  int64_t count; /* of rows */
+  int workers;
+
+  void rows(int64_t begin, int64_t end, int) const {
+    const float* places[WINDOWS];
+    for (int many; begin < end; begin += many) {
+      many = static_cast<int>(std::min<int64_t>(end - begin, WINDOWS));
+      if (end - begin == BATCH_ROWS) many = BATCH_ROWS / 2; /* tiles of one size are faster */
+      for (int at = 0; at < WINDOWS; at++)
+        places[at] = x + (begin + std::min(at, many - 1)) * matrix.columns;
+      table->multiply_windows(matrix, {places, 1, many}, 0, matrix.blocks(), false,
+                              out + begin * matrix.rows, matrix.rows);
+    }
+  }
+
+  void operator()() const {
+    if (copy) copy->run();
+    share(static_cast<int>((count + BATCH_ROWS - 1) / BATCH_ROWS), workers,
+          [&](int index, int worker) {
+            const int64_t begin = int64_t{index} * BATCH_ROWS;
+            rows(begin, std::min(begin + BATCH_ROWS, count), worker);
+          });
+  }
+};
+
+/* x (M, K) times a matrix in blocks. */
+class RowsProduct : public Operation {
+ public:
+  using Operation::Operation;
+
+  void eval_cpu(const Arrays& inputs, mx::array& out) override {
+    auto& encoder = prepare(stream(), inputs, out);
+    const mx::array& x = inputs[0];
+    const Matrix matrix = dense(inputs[1].data<float>(), out.shape(1), x.shape(1), nullptr);
+    RowsJob job{&table(), matrix, {}, nullptr, out.data<float>(), x.shape(0), threads()};
+    job.x = lying(x, encoder, job.copy);
+    const int64_t rows = job.copy ? 0 : job.count;
+    dispatch_rows(encoder, {{&x}, {&inputs[1]}}, {out}, rows, std::move(job));
+  }
+
+  const char* name() const override { return "CowmlxRowsProduct"; }
 };
 
 /* ---- rows of a matrix as numbers ---- */
@@ -326,6 +425,44 @@ mx::array take(const mx::array& indices, const mx::array& weight,
 
 std::shared_ptr<mx::Primitive> dense_product(mx::Stream stream) {
   return std::make_shared<Dense>(stream, false, false);
+}
+
+void pack_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays) {
+  const auto is_product = [&](const Recorded& step) {
+    if (!is(*step.primitive, "Matmul") || step.dtypes[0] != mx::float32) return false;
+    const mx::Shape &out = step.shapes[0], &matrix = arrays[step.inputs[1]].shape();
+    const int64_t numbers = int64_t{matrix[0]} * matrix.back();
+    return out.size() == 2 && out[0] > 0 && out[1] >= LANES / 2 && numbers > 0 &&
+           numbers <= MOST_SHARED;
+  };
+  std::unordered_map<uint32_t, int> readers;
+  for (const Recorded& step : steps)
+    if (is_product(step)) readers[step.inputs[1]]++;
+  std::unordered_map<uint32_t, uint32_t> packed;
+  std::vector<Recorded> made;
+  for (Recorded& step : steps) {
+    if (is_product(step) && readers[step.inputs[1]] >= FEW_READERS) {
+      uint32_t& place = step.inputs[1];
+      const mx::Stream stream = step.primitive->stream();
+      const auto [found, is_first] =
+          packed.try_emplace(place, static_cast<uint32_t>(arrays.size()));
+      if (is_first) {
+        const mx::array from = arrays[place];
+        const auto size = static_cast<int>(in_blocks(from.shape(0), from.shape(1)));
+        arrays.emplace_back(mx::Shape{size}, mx::float32, std::make_shared<Packed>(stream),
+                            std::vector<mx::array>{from});
+        made.push_back({arrays.back().primitive_ptr(),
+                        {place},
+                        {found->second},
+                        {arrays.back().shape()},
+                        {mx::float32}});
+      }
+      step.primitive = std::make_shared<RowsProduct>(stream);
+      place = found->second;
+    }
+    made.push_back(std::move(step));
+  }
+  steps = std::move(made);
 }
 
 void bind_product(nb::module_& module) {

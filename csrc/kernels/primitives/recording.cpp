@@ -242,11 +242,10 @@ class Recording {
     replace_scatters(steps_, seen_);
     replace_gathers(steps_, seen_);
     const std::vector<Recorded> before = steps_;
-    lay_matrices(steps_, seen_);
-    count_ = static_cast<uint32_t>(seen_.size());
     add_products(steps_, seen_, results_);
     replace_outer_products(steps_, seen_);
     replace_products(steps_, seen_);
+    count_ = static_cast<uint32_t>(seen_.size());
     remove_unread();
     fuse(steps_, seen_, results_, true);
     replace_concatenations(steps_);

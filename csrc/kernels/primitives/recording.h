@@ -115,10 +115,6 @@ void move_parts(std::vector<Recorded>& steps, std::vector<mx::array>& arrays,
 void add_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays,
                   const std::vector<uint32_t>& results);
 
-/* Lay matrices row-major, once, that several products read transposed. `arrays`: those of all
- * places, to which those of new steps are added. */
-void lay_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays);
-
 /* Replace mlx's concatenations by ones that the caller can compute. */
 void replace_concatenations(std::vector<Recorded>& steps);
 
@@ -126,9 +122,13 @@ void replace_concatenations(std::vector<Recorded>& steps);
  * `arrays`: those of all places. */
 void replace_outer_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
 
+/* Let products by rows read small float32 matrices in blocks, in which they are laid once for
+ * several products. `arrays`: those of all places, to which those of new steps are added. */
+void pack_matrices(std::vector<Recorded>& steps, std::vector<mx::array>& arrays);
+
 /* Replace mlx's products of float32 matrices by ones that the caller can compute. `arrays`: those
- * of all places. */
-void replace_products(std::vector<Recorded>& steps, const std::vector<mx::array>& arrays);
+ * of all places, to which those of new steps are added. */
+void replace_products(std::vector<Recorded>& steps, std::vector<mx::array>& arrays);
 
 /* Replace mlx's sums of float32 over axes beside each other by ones of the same bits that the
  * caller can compute. `arrays`: those of all places. */

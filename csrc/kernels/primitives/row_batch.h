@@ -16,7 +16,8 @@ constexpr int BATCH_ROWS = 16; /* that a thread computes at a time */
 
 /* Operations that may wait in a batch. */
 inline bool may_wait(const mx::Primitive& primitive) {
-  return is(primitive, "CowmlxElementwise") || is(primitive, "CowmlxMatmul");
+  return is(primitive, "CowmlxElementwise") || is(primitive, "CowmlxMatmul") ||
+         is(primitive, "CowmlxRowsProduct");
 }
 
 /* What an operation reads. */
