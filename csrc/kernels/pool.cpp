@@ -250,9 +250,11 @@ void together(int count, Chunk chunk, void* context, Order order, int most, Nano
   region.share = order == Order::Contiguous ? (count + most) / (most + 1) : 0;
   region.taken.store(0, std::memory_order_relaxed);
   const uint64_t open_to = is_here ? arithmetic() : 0;
+  const int helping = is_here && helper.load(std::memory_order_relaxed) == open_to ? 1 : 0;
+  /* A helper takes the place of a worker, which would take a processor from it. */
+  allowed.store(most - helping, std::memory_order_relaxed);
   region.done.store(0, std::memory_order_relaxed);
   region.left.store(open_to << 32 | static_cast<uint32_t>(count), std::memory_order_seq_cst);
-  const int helping = is_here && helper.load(std::memory_order_relaxed) == open_to ? 1 : 0;
   for (int index = 0; index < std::min(most, count - 1) - helping; index++) wake(workers[index]);
   const int own = work(Role::Caller);
   if (own == count) return;
