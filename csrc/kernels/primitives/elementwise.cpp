@@ -198,6 +198,8 @@ class Elementwise : public Operations, public Several {
     auto& encoder = mx::cpu::get_command_encoder(stream());
     Job job{.plan = plan_, .compute = functions(), .workers = threads()};
     job.cut();
+    job.sources.reserve(inputs.size());
+    job.outputs.reserve(outputs.size());
     for (size_t at = 0; at < inputs.size(); at++) {
       encoder.set_input_array(inputs[at]);
       job.sources.emplace_back(inputs[at], plan_->begins[at], plan_->shape, encoder);

@@ -75,7 +75,7 @@ class Recording {
 
   std::vector<mx::array> replay(const std::vector<mx::array>& inputs) const {
     if (!fits(inputs)) refuse("recorded for other shapes, dtypes or stream");
-    Places arrays = known(inputs);
+    Places arrays = places(inputs);
     for (const auto& step : steps_) {
       std::vector<mx::array> given = inputs_of(step, arrays);
       if (step.outputs.size() == 1) {
@@ -102,13 +102,13 @@ class Recording {
 
   /* The same as `compute`, in parts, while this lives. */
   Computing begin(std::vector<mx::array> inputs) const {
-    return {steps_, ends_, known(std::move(inputs))};
+    return {steps_, known_, places(std::move(inputs))};
   }
 
   /* The same, computed: by the caller's thread, or on the stream without mlx's own account of a
    * graph. */
   std::vector<mx::array> compute(std::vector<mx::array> inputs) const {
-    Places arrays = known(std::move(inputs));
+    Places arrays = places(std::move(inputs));
     return is_short_ ? compute_here(std::move(arrays)) : compute_there(std::move(arrays));
   }
 
@@ -176,7 +176,7 @@ class Recording {
   }
 
   std::vector<mx::array> compute_here(Places arrays) const {
-    Computing computing(steps_, ends_, std::move(arrays));
+    Computing computing(steps_, known_, std::move(arrays));
     computing.advance(Computing::Clock::duration::max());
     return results(computing.arrays());
   }
@@ -186,7 +186,7 @@ class Recording {
     Places& arrays = under_way.places();
     for (size_t at = 0; at < steps_.size(); at++) {
       const Recorded& step = steps_[at];
-      take_inputs(step, ends_[at], arrays, under_way.read());
+      take_inputs(step, known_[at], arrays, under_way.read());
       under_way.made() = outputs_of(step);
       under_way.start(*step.primitive);
       put(step, under_way.made(), arrays);
@@ -208,16 +208,16 @@ class Recording {
     std::vector<bool> later(count_);
     for (const auto& [place, value] : kept_) later[place] = true;
     for (const uint32_t place : results_) later[place] = true;
-    ends_.resize(steps_.size());
+    for (const Recorded& step : steps_) known_.emplace_back(*step.primitive);
     for (size_t at = steps_.size(); at-- > 0;) {
       const std::vector<uint32_t>& inputs = steps_[at].inputs;
       for (const uint32_t place : inputs)
-        ends_[at].push_back(!later[place] && std::ranges::count(inputs, place) == 1);
+        known_[at].ends.push_back(!later[place] && std::ranges::count(inputs, place) == 1);
       for (const uint32_t place : inputs) later[place] = true;
     }
   }
 
-  Places known(std::vector<mx::array> inputs) const {
+  Places places(std::vector<mx::array> inputs) const {
     Places arrays(count_);
     for (size_t i = 0; i < inputs.size(); i++) arrays[i] = std::move(inputs[i]);
     for (const auto& [place, value] : kept_) arrays[place] = value;
@@ -355,11 +355,11 @@ class Recording {
   std::vector<std::pair<uint32_t, mx::array>> kept_;
   std::vector<uint32_t> results_;
   uint32_t count_ = 0;
-  bool is_here_ = false;    /* the caller's thread may compute it, in parts */
-  bool is_short_ = false;   /* or at once */
-  bool asks_sizes_ = false; /* mlx reads the sizes of buffers, which lie before the elements */
-  bool can_start_ = false;  /* or start all of it on the stream */
-  Ends ends_;
+  bool is_here_ = false;     /* the caller's thread may compute it, in parts */
+  bool is_short_ = false;    /* or at once */
+  bool asks_sizes_ = false;  /* mlx reads the sizes of buffers, which lie before the elements */
+  bool can_start_ = false;   /* or start all of it on the stream */
+  std::vector<Known> known_; /* of each step */
   /* While it is being recorded. */
   std::unordered_map<uintptr_t, uint32_t> places_;
   std::vector<mx::array> seen_;

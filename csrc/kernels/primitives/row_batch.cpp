@@ -43,13 +43,13 @@ bool RowBatch::takes(int64_t rows, const Reads& reads) {
          std::ranges::all_of(reads.whole, [&](const mx::array* one) { return is_free(*one); });
 }
 
-void RowBatch::add(const Arrays& outputs, Rows rows, std::function<void()> whole, int workers) {
+void RowBatch::add(const Arrays& outputs, Task task) {
   for (const mx::array& output : outputs) {
     written_[output.buffer().ptr()] = {output.data<char>(),
                                        static_cast<int64_t>(output.nbytes()) / rows_};
     bytes_ += output.nbytes();
   }
-  tasks_.push_back({std::move(rows), std::move(whole), workers});
+  tasks_.push_back(std::move(task));
   is_full_ = tasks_.size() == MOST_TASKS || bytes_ >= MOST_BYTES;
 }
 
@@ -57,13 +57,13 @@ void RowBatch::run() {
   is_full_ = false;
   bytes_ = 0;
   if (tasks_.size() == 1) {
-    tasks_[0].whole();
+    tasks_[0].whole(tasks_[0].job.get());
   } else if (!tasks_.empty()) {
     const int64_t chunks = (rows_ + BATCH_ROWS - 1) / BATCH_ROWS;
     const int workers = std::ranges::min_element(tasks_, {}, &Task::workers)->workers;
     share(static_cast<int>(chunks), workers, [&](int index, int worker) {
       const int64_t begin = int64_t{index} * BATCH_ROWS, end = std::min(begin + BATCH_ROWS, rows_);
-      for (const Task& task : tasks_) task.rows(begin, end, worker);
+      for (const Task& task : tasks_) task.rows(task.job.get(), begin, end, worker);
     });
   }
   tasks_.clear();

@@ -2,7 +2,6 @@
  * goes through all of them for some rows, and does not wait for the others after each. */
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -30,7 +29,13 @@ struct Reads {
  * are too many. */
 class RowBatch {
  public:
-  using Rows = std::function<void(int64_t begin, int64_t end, int worker)>;
+  /* An operation that waits. */
+  struct Task {
+    std::shared_ptr<const void> job;
+    void (*rows)(const void* job, int64_t begin, int64_t end, int worker);
+    void (*whole)(const void* job); /* computes all rows, if nothing else waits */
+    int workers;                    /* for which it has memory */
+  };
 
   RowBatch();
   ~RowBatch(); /* what waits is dropped */
@@ -45,8 +50,7 @@ class RowBatch {
    * differs. */
   bool takes(int64_t rows, const Reads& reads);
 
-  /* `whole`: computes all rows, if nothing else waits; `workers`: for which it has memory. */
-  void add(const Arrays& outputs, Rows rows, std::function<void()> whole, int workers);
+  void add(const Arrays& outputs, Task task);
 
   /* Compute all that waits. */
   void run();
@@ -55,11 +59,6 @@ class RowBatch {
   void keep(Arrays& read, Arrays& temporaries);
 
  private:
-  struct Task {
-    Rows rows;
-    std::function<void()> whole;
-    int workers;
-  };
   struct Written {
     const char* data;
     int64_t pitch; /* bytes of a row */
@@ -83,15 +82,16 @@ void dispatch_rows(mx::cpu::CommandEncoder& encoder, const Reads& reads, const A
                    int64_t rows, Job job) {
   RowBatch* batch = RowBatch::current();
   if (batch == nullptr) return dispatch(encoder, std::move(job));
-  const auto shared = std::make_shared<const Job>(std::move(job));
   if (rows == 0 || !batch->takes(rows, reads)) {
     batch->run();
-    return (*shared)();
+    return job();
   }
-  batch->add(
-      outputs,
-      [shared](int64_t begin, int64_t end, int worker) { shared->rows(begin, end, worker); },
-      [shared] { (*shared)(); }, shared->workers);
+  const int workers = job.workers;
+  batch->add(outputs, {std::make_shared<const Job>(std::move(job)),
+                       [](const void* own, int64_t begin, int64_t end, int worker) {
+                         static_cast<const Job*>(own)->rows(begin, end, worker);
+                       },
+                       [](const void* own) { (*static_cast<const Job*>(own))(); }, workers});
 }
 
 }  // namespace cowmlx
