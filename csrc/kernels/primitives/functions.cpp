@@ -227,6 +227,12 @@ struct Sinh {
   }
 };
 
+/* Compilers turn a choice between two numbers into vectors, but not a bool that becomes one. */
+template <class Comparison>
+struct Compared {
+  float operator()(float a, float b) const { return Comparison{}(a, b) ? 1.0F : 0.0F; }
+};
+
 struct LogAddExp {
   float operator()(float a, float b) const {
     const float least = a < b ? a : b, most = a < b ? b : a;
@@ -269,6 +275,10 @@ template <class Function>
   case Code::NAME:        \
     return each(a, b, n, y, mx::detail::NAME{});
     COWMLX_PLAIN_BINARY(COWMLX_CASE)
+#undef COWMLX_CASE
+#define COWMLX_CASE(NAME) \
+  case Code::NAME:        \
+    return each(a, b, n, y, vectors::Compared<mx::detail::NAME>{});
     COWMLX_COMPARED(COWMLX_CASE)
 #undef COWMLX_CASE
 #define COWMLX_CASE(NAME) \

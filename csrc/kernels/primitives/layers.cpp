@@ -99,10 +99,7 @@ void LayersStep::eval_cpu(const Arrays& inputs, Arrays& outputs) {
   step.quantization = call_.quantization;
   step.part = call_.part;
   step.workers = threads();
-  const size_t bytes = scratch_size(layers, step) + Arena::ALIGNMENT;
-  auto begin = reinterpret_cast<uintptr_t>(temporary<char>(encoder, static_cast<int64_t>(bytes)));
-  begin = (begin + Arena::ALIGNMENT - 1) / Arena::ALIGNMENT * Arena::ALIGNMENT;
-  work->scratch = reinterpret_cast<char*>(begin);
+  work->scratch = temporary<char>(encoder, static_cast<int64_t>(scratch_size(layers, step)));
   takeover.finish();
   work->memory = takeover.memory();
   dispatch(encoder, [work] { work->run(); });

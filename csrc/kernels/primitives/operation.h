@@ -63,14 +63,16 @@ void dispatch(mx::cpu::CommandEncoder& encoder, Task&& task) {
   }
 }
 
-/* Memory, not initialized, until the operation that is being dispatched is done. */
+/* Memory, not initialized, until the operation that is being dispatched is done. It begins at a
+ * cache line: vectors that lie in two are slow to read back. */
 template <class T>
 T* temporary(mx::cpu::CommandEncoder& encoder, int64_t count) {
-  const auto bytes = static_cast<size_t>(count) * sizeof(T);
+  constexpr size_t LINE = 64;
+  const size_t bytes = static_cast<size_t>(count) * sizeof(T) + LINE;
   mx::array memory(mx::allocator::malloc(bytes), {0}, mx::uint8);
-  T* data = reinterpret_cast<T*>(memory.data<char>());
+  const auto begin = reinterpret_cast<uintptr_t>(memory.data<char>());
   encoder.add_temporary(std::move(memory));
-  return data;
+  return reinterpret_cast<T*>((begin + LINE - 1) / LINE * LINE);
 }
 
 /* A float32 input as it lies, or a copy that is to be made. */
