@@ -152,6 +152,21 @@ struct Windows {
   int count; /* of windows; the rest repeats the last one */
 };
 
+/* Lines of a convolution's input whose windows are LINE_TAPS numbers wide and 1 apart, so that
+ * neighbours read the same numbers. At most one number at either end of a line is a zero. */
+constexpr int LINE_TAPS = 3;
+struct WindowLines {
+  const float* zeros; /* of all channels */
+  int channels, length;
+  int before; /* zeros in front */
+  bool flip;
+};
+struct WindowLine {
+  const float* input; /* null: zeros */
+  const float* by;    /* of its first window */
+  int first, end;     /* windows */
+};
+
 enum class Activation : int32_t { Silu, Gelu, GeluTanh, Relu, ReluSquared, Sigmoid };
 
 struct Table {
@@ -225,6 +240,15 @@ struct Table {
    * all has as many channels. */
   void (*outer_products)(const Windows* units, int many, int channels, int from, int to,
                          const float* by, int blocks, float* sums);
+
+  /* As multiply_windows() for `count` windows of a line from `first` on. `inputs`: the line that
+   * each tap of the other axes reads; null: zeros. */
+  void (*multiply_line)(const Matrix&, const WindowLines&, const float* const* inputs, int first,
+                        int count, int from, int to, bool positive, float* y, int64_t stride);
+  /* As outer_products() for windows of `many` lines, and the columns of one tap of the other axes.
+   */
+  void (*outer_lines)(const WindowLines&, const WindowLine* lines, int many, int blocks,
+                      float* sums);
 
   /* ---- channels (families/channels) ---- */
   /* sums[n] += sum over lines of a[line][n], and products[n] += that of a[line][n] *

@@ -111,6 +111,16 @@ def test_a_convolution_adds_every_product(case, view, biased):
     assert close(found, wanted, size)
 
 
+# Windows of three numbers along lines, with zeros at one end, at both or at none. Lines shorter and
+# longer than a tile, and cut into parts.
+LINES = [
+    ((3, 5, 4, 1), (16, 3, 3, 1), {"padding": [(1, 1), (1, 1)]}),
+    ((2, 6, 17, 9), (32, 3, 3, 9), {"padding": [(1, 1), (1, 0)], "flip": True}),
+    ((2, 7, 30, 3), (16, 2, 3, 3), {"padding": [(0, 2), (0, 1)], "stride": [2, 1]}),
+    ((2, 200, 17), (16, 3, 17), {"padding": [(1, 1)]}),
+    ((1, 3, 4, 16, 8), (48, 2, 3, 3, 8), {"padding": [(1, 1), (1, 1), (0, 0)]}),
+]
+
 # Many weights, which are read once for many results, by parts that threads share; windows on all
 # edges, and more of them than are computed at once.
 LARGE = [
@@ -126,6 +136,7 @@ LARGE = [
     ((2, 30, 48, 8), (16, 3, 3, 8), {"padding": [(1, 1), (1, 1)], "flip": True}),
     ((1, 9, 48, 128), (16, 9, 3, 128), {"padding": [(4, 4), (1, 1)]}),
     ((2, 4, 12, 49, 3), (16, 2, 3, 3, 3), {"padding": [(0, 0), (0, 0), (0, 0)]}),
+    *LINES,
 ]
 
 
@@ -209,6 +220,7 @@ GRADIENTS = [
     ((1, 6, 6, 4), (5, 3, 3, 4), {"stride": [2, 2]}),
     ((2, 2, 4), (2, 1, 4), {"padding": [(-6, 5)]}),
     ((5, 4, 4, 7), (1, 4, 4, 7), {}),
+    *LINES,
 ]
 
 

@@ -31,9 +31,9 @@ static constexpr Table without_products(const char* name) {
                    &Table::store, &Table::load, &Table::quantize, &Table::attention_size,
                    &Table::attention, &Table::trained_attention_size, &Table::trained_attention,
                    &Table::attention_gradient, &Table::beside, &Table::multiply_windows,
-                   &Table::by_channels, &Table::outer_products, &Table::line_sums, &Table::highest,
-                   &Table::exponentials, &Table::threefry, &Table::contenders, &Table::recurrence,
-                   &Table::adam>(name);
+                   &Table::by_channels, &Table::outer_products, &Table::multiply_line,
+                   &Table::outer_lines, &Table::line_sums, &Table::highest, &Table::exponentials,
+                   &Table::threefry, &Table::contenders, &Table::recurrence, &Table::adam>(name);
 }
 
 }  // namespace cowmlx::ISA

@@ -146,6 +146,127 @@ COWMLX_KERNEL void outer_products(const Windows* units, int many, int channels, 
   }
 }
 
+/* M windows of a line, from number `first` on, with a block of a matrix: a number is read once for
+ * all windows that it is in. */
+template <int M>
+static void line_tile(const Matrix& matrix, const WindowLines& lines, const float* const* inputs,
+                      int first, int block, const Output& out) {
+  const int channels = lines.channels, begin = first - lines.before;
+  const int64_t tap = int64_t{channels} * LANES, next = lines.flip ? -tap : tap;
+  const float* w =
+      static_cast<const float*>(matrix.weight) + int64_t{block} * matrix.columns * LANES;
+  const float* const end = w + int64_t{matrix.columns} * LANES;
+  if (lines.flip) w += (LINE_TAPS - 1) * tap;
+  F total[M][1];
+  for (int m = 0; m < M; m++) total[m][0] = zero();
+  for (; w < end; w += LINE_TAPS * tap, inputs++) {
+    if (*inputs == nullptr) continue;
+    const float* inside = *inputs + int64_t{begin + 1} * channels;
+    const float* left = begin < 0 ? lines.zeros : inside - channels;
+    const float* right =
+        begin + M + 1 < lines.length ? inside + int64_t{M} * channels : lines.zeros;
+    const float* by = w;
+    for (int channel = 0; channel < channels; channel++, by += LANES) {
+      const F weight[LINE_TAPS] = {load(by), load(by + next), load(by + 2 * next)};
+      const float* from = inside + channel;
+      unrolled<M + 2>([&](auto index) __attribute__((always_inline)) {
+        constexpr int N = decltype(index)::value;
+        const F value = set(N == 0 ? left[channel] : N == M + 1 ? right[channel] : *from);
+        for (int k = 0; k < LINE_TAPS; k++)
+          if (N >= k && N - k < M) total[N - k][0] = fma(weight[k], value, total[N - k][0]);
+        if (N > 0) from += channels;
+        __asm__("" : "+r"(from)); /* GCC would keep a register for each number's offset */
+      });
+    }
+  }
+  write(matrix, block, total, out);
+}
+
+/* Windows of a tile, at most: registers hold their sums beside the weights of LINE_TAPS taps. */
+constexpr int LINE_WINDOWS = MANY_REGISTERS ? 16 : VECTORS >= 8 ? 4 : 2;
+
+/* All windows in tiles of M, of which the last begins in the one before where they do not fit. */
+template <int M>
+COWMLX_INLINE void line_tiles(int wanted, const Matrix& matrix, const WindowLines& lines,
+                              const float* const* inputs, int first, int count, int block,
+                              const Output& out) {
+  if constexpr (M > 2)
+    if (wanted < M)
+      return line_tiles<M - 1>(wanted, matrix, lines, inputs, first, count, block, out);
+  for (int at = 0; at < count; at += M) {
+    const int own = at + M <= count ? at : count - M;
+    line_tile<M>(matrix, lines, inputs, first + own, block,
+                 {out.y + own * out.stride, out.stride, M, out.positive});
+  }
+}
+
+COWMLX_KERNEL void multiply_line(const Matrix& matrix, const WindowLines& lines,
+                                 const float* const* inputs, int first, int count, int from, int to,
+                                 bool positive, float* y, int64_t stride) {
+  const int tiles = (count + LINE_WINDOWS - 1) / LINE_WINDOWS, wanted = (count + tiles - 1) / tiles;
+  for (; from < to; from++)
+    line_tiles<LINE_WINDOWS>(wanted, matrix, lines, inputs, first, count, from,
+                             {y, stride, count, positive});
+}
+
+/* The outer products of M channels with a block of `by`, of K numbers of each window from `tap` on.
+ * Each number of a line meets the gradients of all windows that it is in. */
+template <int M, int K>
+static void outer_line_tile(const WindowLines& lines, const WindowLine* line, int many, int tap,
+                            int channel, int block, int64_t stride, float* sums) {
+  const int shift = lines.before - tap; /* from a number to the last window that it is in */
+  F total[K][M];
+  for (int k = 0; k < K; k++)
+    for (int m = 0; m < M; m++) total[k][m] = zero();
+  for (; many > 0; many--, line++) {
+    if (line->input == nullptr) continue;
+    const int begin = line->first > shift ? line->first - shift : 0;
+    const auto inside = [&lines](int at) { return at < lines.length ? at : lines.length; };
+    const int last = inside(line->end - shift), end = inside(line->end - shift + K - 1);
+    const float* from = line->input + int64_t{begin} * lines.channels + channel;
+    const float* by = line->by + block * LANES + (begin + shift - line->first) * stride;
+    F row[K];
+    for (int k = 1; k < K; k++)
+      row[k - 1] = begin + shift - k >= line->first ? load(by - k * stride) : zero();
+    const auto add = [&](F next) {
+      for (int k = K - 1; k > 0; k--) row[k] = row[k - 1];
+      row[0] = next;
+      for (int m = 0; m < M; m++) {
+        const F value = set(from[m]);
+        for (int k = 0; k < K; k++) total[k][m] = fma(row[k], value, total[k][m]);
+      }
+      from += lines.channels;
+    };
+    int at = begin;
+    for (; at < last; at++, by += stride) add(load(by));
+    for (; at < end; at++) add(zero());
+  }
+  for (int k = 0; k < K; k++) {
+    const int column = (lines.flip ? LINE_TAPS - 1 - tap - k : tap + k) * lines.channels + channel;
+    float* to = sums + column * stride + block * LANES;
+    for (int m = 0; m < M; m++, to += stride) store(to, load(to) + total[k][m]);
+  }
+}
+
+/* Channels from one on, M at a time and the last ones in smaller tiles. */
+template <int M, int K>
+COWMLX_INLINE void outer_line_channels(const WindowLines& lines, const WindowLine* line, int many,
+                                       int tap, int channel, int block, int64_t stride,
+                                       float* sums) {
+  for (; channel + M <= lines.channels; channel += M)
+    outer_line_tile<M, K>(lines, line, many, tap, channel, block, stride, sums);
+  if constexpr (M > 1)
+    outer_line_channels<(M + 2) / 3, K>(lines, line, many, tap, channel, block, stride, sums);
+}
+
+COWMLX_KERNEL void outer_lines(const WindowLines& lines, const WindowLine* line, int many,
+                               int blocks, float* sums) {
+  constexpr int K = MANY_REGISTERS ? LINE_TAPS : 1, M = MANY_REGISTERS ? 8 : FEWER_WINDOWS;
+  for (int block = 0; block < blocks; block++)
+    for (int tap = 0; tap < LINE_TAPS; tap += K)
+      outer_line_channels<M, K>(lines, line, many, tap, 0, block, int64_t{blocks} * LANES, sums);
+}
+
 /* M windows, from number `first` on: `lanes` channels from i on, over all taps. */
 template <int M>
 COWMLX_INLINE void channels(const Windows& windows, int first, const float* weight, int i,

@@ -39,6 +39,8 @@ static constexpr Table filled(const char* name) {
   table.multiply_windows = multiply_windows;
   table.by_channels = by_channels;
   table.outer_products = outer_products;
+  table.multiply_line = multiply_line;
+  table.outer_lines = outer_lines;
   table.line_sums = line_sums;
   table.highest = maximum_of;
   table.exponentials = exponentials;

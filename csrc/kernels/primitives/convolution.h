@@ -14,6 +14,7 @@
 namespace cowmlx {
 
 constexpr int CACHED = 1 << 16; /* numbers of weights that a core's cache holds beside windows */
+constexpr int NEAR = 1 << 13;   /* likewise for the nearest cache and lines */
 constexpr int MOST_COLUMNS = 1 << 16;   /* numbers of a window */
 constexpr int CHUNK = 1 << 15;          /* products of a chunk of channels: some µs */
 constexpr int SHORT_LINE = 4 * WINDOWS; /* results */
@@ -26,14 +27,18 @@ void run(const std::optional<Copy> (&copies)[N]) {
 
 /* How results are divided among threads: each tile of results, each part of a group's blocks. */
 struct ConvolutionCut {
-  int units, tiles, parts; /* units of WINDOWS results are a tile */
+  int units, tiles, parts; /* units of WINDOWS results, or of a part of a line, are a tile */
   int step;                /* blocks of a part */
   int64_t lines;           /* that a tile copies, at most; 0: none */
 
   explicit ConvolutionCut(const ConvolutionShape& shape) {
-    const int64_t all = (shape.results() + WINDOWS - 1) / WINDOWS;
+    const bool in_lines = shape.is_in_lines();
+    const int64_t all = in_lines ? shape.all_parts() : (shape.results() + WINDOWS - 1) / WINDOWS;
     const int64_t products = int64_t{shape.taps()} * shape.channels * WINDOWS;
     int64_t most = std::clamp(MOST_PLACES / (shape.taps() * WINDOWS), 1, MOST_UNITS);
+    if (in_lines)
+      most = std::clamp(MOST_PLACES / shape.other_taps(), 1,
+                        std::max(MOST_UNITS * WINDOWS / shape.out[2], 1));
     if (shape.is_depthwise()) most = std::clamp<int64_t>(CHUNK / products, 1, most);
     /* Weights that no cache holds are read once for as many results as possible. */
     const bool heavy = shape.matrix_numbers() > 4 * CACHED;
@@ -44,7 +49,8 @@ struct ConvolutionCut {
     step = few ? std::max(2, shape.blocks() / (4 * threads())) : shape.blocks();
     parts = (shape.blocks() + step - 1) / step;
     lines = 0;
-    if (shape.out[2] <= SHORT_LINE) lines = ConvolutionWindows::count_lines(shape, units);
+    if (!in_lines && shape.out[2] <= SHORT_LINE)
+      lines = ConvolutionWindows::count_lines(shape, units);
   }
 
   /* Units of a tile, from half of `most` on, that let all threads end at the same time. A tile
@@ -83,7 +89,9 @@ struct ConvolutionJob : ConvolutionWindows {
     lines = arena.take<float>(workers * worker_lines());
   }
 
-  int64_t worker_places() const { return cut.units * unit_places(); }
+  int64_t worker_places() const {
+    return cut.units * (shape.is_in_lines() ? shape.other_taps() : unit_places());
+  }
   int64_t worker_lines() const { return copied_line(shape).index(0, cut.lines, 0); }
 
   void pack(const Table& table, int index) const {
@@ -101,9 +109,41 @@ struct ConvolutionJob : ConvolutionWindows {
     }
   }
 
+  /* Results of a tile and of a part of all blocks, line by line. */
+  void compute_lines(const Table& table, int tile, int part, const float** room) const {
+    const int64_t begin = int64_t{tile} * cut.units;
+    const int64_t end = std::min(begin + cut.units, shape.all_parts());
+    const float** next = room;
+    for (int64_t index = begin; index < end; index++) {
+      const ResultPlace place(shape, LinePart(shape, index).result(shape));
+      for (int depth = 0; depth < shape.kernel[0]; depth++)
+        for (int height = 0; height < shape.kernel[1]; height++)
+          *next++ = line(shape, x, place, depth, height);
+    }
+    const Matrix matrix = matrix_of(0);
+    const int last = std::min(shape.blocks(), (part + 1) * cut.step);
+    const int pass = std::max(1, NEAR / (shape.columns() * LANES));
+    for (int block = part * cut.step; block < last; block += pass)
+      for (int64_t index = begin; index < end; index++) {
+        const LinePart own(shape, index);
+        table.multiply_line(matrix, lines_of(), room + (index - begin) * shape.other_taps(),
+                            own.first, own.end - own.first, block, std::min(block + pass, last),
+                            positive, y + own.result(shape) * shape.outputs, shape.outputs);
+      }
+  }
+
+  /* The matrix of a group. */
+  Matrix matrix_of(int group) const {
+    const float* own = bias != nullptr ? bias + int64_t{group} * shape.rows() : nullptr;
+    const float* packed = held.packed + group * shape.matrix_numbers();
+    return {Format::Float32, 32,      0,       shape.rows(),    shape.columns(),
+            packed,          nullptr, nullptr, Scalar::Float32, own};
+  }
+
   /* Results of a tile and of a part of a group's blocks; of all channels where each is alone. */
   void compute(const Table& table, int tile, int group, int part, const float** room,
                float* copied) const {
+    if (shape.is_in_lines()) return compute_lines(table, tile, part, room);
     Windows units[MOST_UNITS];
     const int64_t begin = int64_t{tile} * cut.units * WINDOWS;
     const int64_t end = std::min(begin + int64_t{cut.units} * WINDOWS, shape.results());
@@ -117,10 +157,7 @@ struct ConvolutionJob : ConvolutionWindows {
         table.by_channels(units[unit], held.packed, outputs, bias, positive, to, stride);
       return;
     }
-    const float* own = bias != nullptr ? bias + int64_t{group} * outputs : nullptr;
-    const float* packed = held.packed + group * shape.matrix_numbers();
-    const Matrix matrix{Format::Float32, 32,      0,       outputs,         columns,
-                        packed,          nullptr, nullptr, Scalar::Float32, own};
+    const Matrix matrix = matrix_of(group);
     const int last = std::min(shape.blocks(), (part + 1) * cut.step);
     const int pass = std::max(4, CACHED / (columns * LANES) / 4 * 4);
     for (int block = part * cut.step; block < last; block += pass)

@@ -22,6 +22,7 @@ inline void put_lanes(const float* from, int count, float* to) {
  * cache; the sums of parts of all results are added in the end. */
 struct WeightGradientJob : ConvolutionWindows {
   static constexpr int COLUMNS = 252;                       /* of a group */
+  static constexpr int MOST_CHANNELS = 128;                 /* of lines: more make many sums */
   static constexpr int TASKS = 32;                          /* that threads share, about */
   static constexpr int64_t MOST_NUMBERS = int64_t{1} << 22; /* of all sums */
 
@@ -47,7 +48,13 @@ struct WeightGradientJob : ConvolutionWindows {
   int units() const { return std::clamp(MOST_PLACES / (shape.taps() * WINDOWS), 1, MOST_UNITS); }
   int64_t tile() const { return int64_t{units()} * WINDOWS; }
   int64_t tiles() const { return (shape.results() + tile() - 1) / tile(); }
-  int groups() const { return (shape.columns() + COLUMNS - 1) / COLUMNS; }
+  bool in_lines() const {
+    return shape.is_in_lines() && shape.outputs % LANES == 0 && shape.channels <= MOST_CHANNELS;
+  }
+  int groups() const {
+    if (in_lines()) return shape.columns() <= 2 * COLUMNS ? 1 : shape.other_taps();
+    return (shape.columns() + COLUMNS - 1) / COLUMNS;
+  }
   int64_t stride() const { return int64_t{shape.blocks()} * LANES; }
   int64_t part_numbers() const { return shape.columns() * stride(); }
   int parts() const {
@@ -93,13 +100,47 @@ struct WeightGradientJob : ConvolutionWindows {
     }
   }
 
+  /* A group of taps of the other axes, of a part of all lines. */
+  void sum_lines(const Table& table, int group, int part) const {
+    const int taps = shape.other_taps() / groups(), first = group * taps, many = parts();
+    const int64_t all = shape.all_parts(), end = all * (part + 1) / many;
+    const int64_t numbers = shape.columns() / shape.other_taps() * stride();
+    const int64_t most = std::clamp(NEAR / (shape.channels + shape.outputs), 128, 240);
+    float* to = sums + part * part_numbers() + first * numbers;
+    std::fill_n(to, taps * numbers, 0.0F);
+    for (int64_t index = all * part / many; index < end;) {
+      LinePart found[MOST_UNITS];
+      int count = 0;
+      for (int64_t results = 0; index < end && count < MOST_UNITS && results < most; index++) {
+        found[count] = LinePart(shape, index);
+        results += found[count].end - found[count].first;
+        count++;
+      }
+      for (int tap = 0; tap < taps; tap++)
+        sum_tap(table, first + tap, found, count, to + tap * numbers);
+    }
+  }
+
+  /* The columns of a tap of the other axes, of parts of lines. */
+  void sum_tap(const Table& table, int tap, const LinePart* parts, int count, float* to) const {
+    WindowLine lines[MOST_UNITS];
+    const int depth = tap / shape.kernel[1], height = tap % shape.kernel[1];
+    for (int i = 0; i < count; i++) {
+      const int64_t first = parts[i].result(shape);
+      lines[i] = {line(shape, x, ResultPlace(shape, first), depth, height),
+                  by + first * shape.outputs, parts[i].first, parts[i].end};
+    }
+    table.outer_lines(lines_of(), lines, count, shape.blocks(), to);
+  }
+
   /* Add up the parts of a block of outputs. */
   void add_parts(int block) const {
     const int columns = shape.columns(), count = std::min(LANES, shape.outputs - block * LANES);
+    const int many = parts();
     for (int column = 0; column < columns; column++) {
       const float* from = sums + column * stride() + block * LANES;
       float total[LANES] = {};
-      for (int part = 0; part < parts(); part++, from += part_numbers())
+      for (int part = 0; part < many; part++, from += part_numbers())
         for (int lane = 0; lane < LANES; lane++) total[lane] += from[lane];
       float* to = out + int64_t{block} * LANES * columns + column;
       for (int lane = 0; lane < count; lane++) to[int64_t{lane} * columns] = total[lane];
@@ -111,8 +152,13 @@ struct WeightGradientJob : ConvolutionWindows {
     const Table& used = table();
     run(copies);
     std::fill_n(zeros, zero_numbers(), 0.0F);
-    share(groups() * parts(), workers,
-          [&](int index, int worker) { sum(used, index % groups(), index / groups(), worker); });
+    share(groups() * parts(), workers, [&](int index, int worker) {
+      const int group = index % groups(), part = index / groups();
+      if (in_lines())
+        sum_lines(used, group, part);
+      else
+        sum(used, group, part, worker);
+    });
     share(shape.blocks(), workers, [&](int block, int) { add_parts(block); });
   }
 };

@@ -5,9 +5,12 @@
 #include <array>
 #include <cstdint>
 
+#include "table.h"
+
 namespace cowmlx {
 
 constexpr size_t AXES = 3; /* fewer spatial axes have others of length 1 before them */
+constexpr int SHORTEST_LINE = 4, LONGEST_LINE = 96; /* results of parts of lines */
 
 using Three = std::array<int, AXES>;
 
@@ -52,6 +55,19 @@ struct ConvolutionShape {
            is_inside(2, 0, out[2] - 1);
   }
 
+  /* Whether kernels for lines compute it. */
+  bool is_in_lines() const {
+    const int after = out[2] + LINE_TAPS - 1 - in[2] - before[2];
+    const bool is_near = before[2] >= 0 && before[2] <= 1 && after >= 0 && after <= 1;
+    return groups == 1 && is_near && kernel[2] == LINE_TAPS && stride[2] == 1 && dilation[2] == 1 &&
+           spread[2] == 1 && out[2] >= SHORTEST_LINE;
+  }
+  /* Parts of a line, and of all lines. */
+  int line_parts() const { return (out[2] + LONGEST_LINE - 1) / LONGEST_LINE; }
+  int64_t all_parts() const { return int64_t{images} * out[0] * out[1] * line_parts(); }
+  /* Weights of a window's part along the last axis. */
+  int other_taps() const { return kernel[0] * kernel[1]; }
+
   /* Where weight `tap` of an axis reads for a result; -1: a zero. */
   int place(size_t axis, int result, int tap) const {
     const int at = position(axis, result, tap);
@@ -59,6 +75,22 @@ struct ConvolutionShape {
     if (spread[axis] == 1) return at < in[axis] ? at : -1;
     return at % spread[axis] == 0 && at / spread[axis] < in[axis] ? at / spread[axis] : -1;
   }
+};
+
+/* A part of all lines of results. */
+struct LinePart {
+  int64_t line;
+  int first, end; /* results of the line */
+
+  LinePart() = default;
+  LinePart(const ConvolutionShape& shape, int64_t index) {
+    const int many = shape.line_parts();
+    const int64_t part = index % many, length = shape.out[2];
+    line = index / many;
+    first = static_cast<int>(length * part / many);
+    end = static_cast<int>(length * (part + 1) / many);
+  }
+  int64_t result(const ConvolutionShape& shape) const { return line * shape.out[2] + first; }
 };
 
 /* Where a tap of the last axis reads a line for `count` results from `result` on; null: a line of

@@ -19,6 +19,9 @@ struct ConvolutionWindows {
 
   int zero_numbers() const { return shape.channels * (shape.groups == 1 ? shape.kernel[2] : 1); }
   int64_t unit_places() const { return int64_t{shape.taps()} * WINDOWS; }
+  WindowLines lines_of() const {
+    return {zeros, shape.channels, shape.in[2], shape.before[2], shape.flip};
+  }
 
   /* A line as it is copied. */
   static Extent copied_line(const ConvolutionShape& shape) {
