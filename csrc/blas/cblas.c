@@ -5,8 +5,11 @@
  * the global scope before libmlx, this library's own take their place (ELF symbol interposition),
  * and hand each call on to a BLAS whose names bear a prefix and that stays out of that scope.
  */
-#define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity */
+#define _GNU_SOURCE /* MAP_ANONYMOUS, sched_setaffinity, environ */
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -14,8 +17,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -193,11 +199,50 @@ static bool products_are_right(void) {
   return true;
 }
 
+/* Whether OpenBLAS 0.3.34 takes this processor for one without AVX-512: AMD's Zen 5 and later. Its
+ * kernels for AVX2 reach half the speed there. */
+static bool is_unknown(void) {
+#ifdef __x86_64__
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  enum { LARGEST_BASE = 0xf, ZEN5 = 0x1a };
+  __builtin_cpu_init();
+  if (!__builtin_cpu_is("amd") || __get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((eax >> 8 & 0xf) != LARGEST_BASE || LARGEST_BASE + (eax >> 20 & 0xff) < ZEN5) return false;
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
+/* Load OpenBLAS with the kernels for this processor. A variable of the environment alone chooses
+ * them. It is set in a copy of the list, since other threads may read the list meanwhile, and for
+ * the same reason the copy is never freed. */
+static void* open_for_processor(const char* path) {
+  static char setting[] = "OPENBLAS_CORETYPE=SkylakeX";
+  static char** more;
+  char** const own = environ;
+  size_t count = 0;
+  if (own == NULL || more != NULL || !is_unknown() || getenv("OPENBLAS_CORETYPE"))
+    return open_on_one(path);
+  while (own[count]) count++;
+  more = malloc((count + 2) * sizeof *more);
+  if (!more) return open_on_one(path);
+  memcpy(more, own, count * sizeof *more);
+  more[count] = setting;
+  more[count + 1] = NULL;
+  environ = more;
+  void* library = open_on_one(path);
+  if (environ == more) environ = own;
+  return library;
+}
+
 /* Hand products on to the library at `path` (OpenBLAS with the names of the scipy-openblas32
  * package), which uses no threads beside its callers'. NULL, or why that cannot be; then nothing
  * may call the functions above. */
 EXPORT const char* cow_blas_open(const char* path) {
-  void* library = open_on_one(path);
+  void* library = open_for_processor(path);
   if (!library) return dlerror();
   *(void**)&sgemm = dlsym(library, "scipy_cblas_sgemm");
   *(void**)&dgemm = dlsym(library, "scipy_cblas_dgemm");

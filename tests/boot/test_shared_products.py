@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +56,51 @@ def shim(tmp_path_factory):
     pool = Pool()
     library.cow_blas_share(pool.count, pool.parallel)
     return library, pool
+
+
+CORE = """
+import ctypes, os, sys
+library, shim = sys.argv[1:]
+if shim:
+    assert ctypes.CDLL(shim).cow_blas_open(os.fsencode(library)) == 0
+core = ctypes.CDLL(library).scipy_openblas_get_corename
+core.restype = ctypes.c_char_p
+read = ctypes.CDLL(None).getenv
+read.restype = ctypes.c_char_p
+print(core().decode(), read(b"OPENBLAS_CORETYPE"))
+"""
+
+
+def core_of(shim: str, **chosen: str) -> list[str]:
+    """What OpenBLAS takes the processor for, and what the environment says of it."""
+    library = f"{pytest.importorskip('scipy_openblas32').get_lib_dir()}/libscipy_openblas.so"
+    environment = {name: text for name, text in os.environ.items() if "OPENBLAS" not in name}
+    command = [sys.executable, "-c", CORE, library, shim]
+    environment |= chosen
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return told.stdout.split()
+
+
+def is_zen5() -> bool:
+    """Whether it is a processor of AMD's family 26 or later, with AVX-512."""
+    facts = dict(
+        line.replace("\t", "").split(":", 1)
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    )
+    amd = "AuthenticAMD" in facts.get("vendor_id", "")
+    return amd and int(facts["cpu family"]) >= 26 and "avx512vl" in facts["flags"]
+
+
+def test_openblas_has_kernels_for_the_processor():
+    """Those that it chooses itself, or those for AVX-512 where it does not know the processor."""
+    expected = "SkylakeX" if is_zen5() else core_of("")[0]
+    assert core_of(str(LIBRARY.parent / blas.SHIM)) == [expected, "None"]
+
+
+def test_a_user_s_choice_of_kernels_stays():
+    chosen = core_of("", OPENBLAS_CORETYPE="Haswell")
+    assert chosen[1] == "b'Haswell'"
+    assert core_of(str(LIBRARY.parent / blas.SHIM), OPENBLAS_CORETYPE="Haswell") == chosen
 
 
 def matrix(rng, dtype, rows, columns, order):
