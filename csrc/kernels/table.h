@@ -35,7 +35,7 @@ inline OneRow one_row; /* one_stream may change at any time: results do not depe
 /* Whether one query a head is computed apart where vectors are many: on two cores of an Intel Xeon
  * (Emerald Rapids), attention of 8 rows to 80 positions of bfloat16 takes 0.6 of the time, of
  * float32 0.9. On an AMD EPYC (Zen 5), a token of a model of 15 million parameters behind 2,000
- * others of bfloat16 takes 0.74 of the time. It is not measured on Zen 3 and 4, which do without. */
+ * others of bfloat16 takes 0.74 of the time. Zen 3 and 4, where it is not measured, do without. */
 inline bool attends_to_one = true;
 
 /* Numbers of keys and values that share a scale, at most. */
