@@ -7,6 +7,8 @@ evaluated, so that a file is checked before it is used.
 
 from __future__ import annotations
 
+from math import prod
+
 import mlx.core as mx
 
 TYPE_CHECKING = False
@@ -128,6 +130,16 @@ class Template:
                 problem = _problem(part, _filled(self._states[where], found, where), length)
                 if problem:
                     raise Mismatch(f"layer {where} {problem}")
+
+    def bytes_converted(self, found: dict[str, Any]) -> int:
+        """Return the bytes that :meth:`fill` takes for arrays, checked, of another type."""
+        arrays = mx.array | ArrayInfo
+        pairs = ((leaf, self._second[path]) for path, leaf in found.items())
+        return sum(
+            prod(leaf.shape) * known.dtype.size
+            for leaf, known in pairs
+            if isinstance(leaf, arrays) and isinstance(known, arrays) and leaf.dtype != known.dtype
+        )
 
     def fill(self, found: dict[str, Any]) -> list[Any]:
         """Return layer caches with these leaves, which were checked, in the layers' own types."""

@@ -265,7 +265,8 @@ def read(
     except Mismatch as mismatch:
         raise reader.bad(str(mismatch)) from None
     yield
-    require_room(reader.nbytes, "the saved context")
+    converted = 0 if template is None else template.bytes_converted(described)
+    require_room(reader.nbytes + converted, "the saved context")
     arrays = yield from reader.read()
     tokens: list[int] = arrays.pop(_TOKENS).tolist()  # type: ignore[assignment]
     plain, saved = tokens, reader.metadata.get("images")

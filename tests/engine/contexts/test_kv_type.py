@@ -9,7 +9,7 @@ import pytest
 from driver import delivered, generate_at_once, greedy, opened, prompt
 from support import tiny_models
 from support.arrays import Arrays
-from support.callbacks import Callbacks
+from support.callbacks import Callbacks, StatusError
 from support.signatures import ACTIVATIONS_DEFAULT, ACTIVATIONS_EXACT
 from support.threads import at_once
 
@@ -107,6 +107,24 @@ def test_contexts_move_between_exact_and_rounded_models(
         given = generate_at_once(lib, contexts, [[*START, 11]] * 2, max_tokens=COUNT)
         assert [len(each) for each in given] == [COUNT, COUNT]
         assert [lib.info(each)["alone"] for each in contexts] == [None, None]
+
+
+@each_type
+def test_a_load_needs_room_for_the_file_and_for_what_it_converts(
+    lib, load, open_context, device, tmp_path, dtype
+):
+    exact, rounded = (
+        open_context(load("llama", dtype, how)) for how in (ACTIVATIONS_EXACT, ACTIVATIONS_DEFAULT)
+    )
+    lib.begin(exact, START, max_tokens=0)
+    lib.save(exact, tmp_path / "context")
+    needed = []
+    device(1)
+    for context in (exact, rounded):
+        with pytest.raises(StatusError) as failed:
+            lib.restore(context, tmp_path / "context")
+        needed.append(failed.value.details["needed"])
+    assert needed[1] - needed[0] == held(lib, exact) // 2
 
 
 @each_type
