@@ -32,7 +32,7 @@ class Form(NamedTuple):
     rounded: bool = False
     """Whether activations are rounded: to eight bits for quantized weights, else to bfloat16."""
     kv_type: mx.Dtype | None = None
-    """The type of keys and values where kernels write them; None: that of activations."""
+    """The type of keys and values of fused layers; None: that of activations."""
 
     @property
     def passing(self) -> int:
@@ -61,23 +61,23 @@ def is_quantized(network: Module) -> bool:
     return any("scales" in module for module in modules_of(network))
 
 
-def _types(network: Module) -> set[mx.Dtype]:
-    """Return the types of a network's matrices."""
+def _types(network: Module, axes: int) -> set[mx.Dtype]:
+    """Return the types of a network's arrays with at least so many axes."""
     from cowmlx.folders.weights import flatten
 
     arrays = flatten(network.parameters()).values()
-    return {array.dtype for array in arrays if array.ndim > 1}
+    return {array.dtype for array in arrays if array.ndim >= axes}
 
 
-def _kv_type(types: set[mx.Dtype]) -> mx.Dtype | None:
+def _kv_type(network: Module) -> mx.Dtype | None:
     """Return the type that mlx-lm gives keys and values of quantized weights, if it has 16 bits.
 
-    Args:
-        types: of the weights' matrices, their scales among them.
+    It is that of scales, norms and biases, if all have the same: mlx gives float32 behind one of
+    float32.
     """
     import mlx.core as mx
 
-    floating = [each for each in types if mx.issubdtype(each, mx.floating)]
+    floating = [each for each in _types(network, 1) if mx.issubdtype(each, mx.floating)]
     return floating[0] if len(floating) == 1 and floating[0].size == _HALF else None
 
 
@@ -231,10 +231,10 @@ def form_for(net: Module, activations: int) -> Form:
             argument="activations",
             value=activations,
         )
-    types = _types(net)
     rounded = not why_not and activations != constants.ACTIVATIONS_EXACT
     if quantized:
-        return Form(on_cpu, True, False, why_not, rounded, _kv_type(types) if rounded else None)
+        return Form(on_cpu, True, False, why_not, rounded, _kv_type(net) if rounded else None)
+    types = _types(net, 2)
     if rounded:
         rounded = mx.bfloat16 in types and kernels.instruction_set() in kernels.BFLOAT16
     half = not types.isdisjoint((mx.float16, mx.bfloat16))

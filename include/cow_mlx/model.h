@@ -27,8 +27,9 @@ enum {
                                         with the kernels avx512bf16 (AMD's default). Else EXACT */
   COW_MLX_ACTIVATIONS_EXACT = 1,   /**< no rounding: results are mlx's up to float rounding */
   COW_MLX_ACTIVATIONS_INT8 = 2     /**< round groups to eight bits, and keys and values of fused
-                                        layers to the scales' type if it has 16 bits: faster, at a
-                                        loss that is small beside the loss of 4-bit weights */
+                                        layers to the type of scales and norms if it has 16 bits:
+                                        faster, at a loss that is small beside the loss of 4-bit
+                                        weights */
 };
 
 /** How a model is split between machines. */
@@ -209,7 +210,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(). If it
  *   does not load, those but "name" and "path" are null.
  * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
- *   context, or null if unknown.
+ *   context, or null if unknown. Where weights are quantized, a context on a CPU takes half of that
+ *   if its layers are fused: their keys and values have 16 bits, see COW_MLX_ACTIVATIONS_INT8.
  * - estimates: "load_bytes" that a load takes at its peak, and "peak_bytes_of_1000_tokens" that a
  *   context takes beside the weights while it processes so many, or null if unknown.
  * - "license": from config.json or README.md, or null.

@@ -136,8 +136,8 @@ class Run:
         Args:
             x: what the run begins with.
             caches: of the layers; they hold the step's tokens afterwards.
-            kv_type: of keys and values that are the first of their cache, or of the scales of
-                quantized ones, unless the run has another type for those that are not quantized.
+            kv_type: of keys and values that are the first of their cache, where the run has no type
+                for them; of the scales of quantized ones.
             out_type: of the activations.
             lazy: whether what the last layer does after it has written its cache is computed apart,
                 so that it costs nothing where it is not wanted.

@@ -1,5 +1,5 @@
 /* Attention of one query for each of a few heads over plain numbers, as in decoding. Keys and
- * values are read once for all heads, and those of bfloat16 become float32 in registers;
+ * values are read once for all heads, and those of 16 bits become float32 in registers;
  * attend_few(), which has the same results, writes them to memory first. For sets with many
  * registers. */
 #pragma once
@@ -65,6 +65,8 @@ template <Scalar TYPE>
 COWMLX_INLINE F widened(const Number<TYPE>* p) {
   if constexpr (TYPE == Scalar::Float32)
     return load(p);
+  else if constexpr (TYPE == Scalar::Float16)
+    return load_float16(p);
   else
     return load_bfloat16(p);
 }
@@ -178,8 +180,8 @@ static __attribute__((noinline, flatten)) void attend_one(const Attention& a, fl
 
 COWMLX_INLINE bool is_one(const Attention& a) {
   return attends_to_one && a.queries == 1 && a.heads <= ONE_HEADS && a.keys.bits == 0 &&
-         a.values.bits == 0 && a.keys.type != Scalar::Float16 && a.keys.type == a.values.type &&
-         a.key_dim % LANES == 0 && a.value_dim % LANES == 0;
+         a.values.bits == 0 && a.keys.type == a.values.type && a.key_dim % LANES == 0 &&
+         a.value_dim % LANES == 0;
 }
 
 template <Scalar TYPE>
@@ -199,6 +201,8 @@ COWMLX_INLINE void attend_heads(const Attention& a, float* scratch) {
 COWMLX_INLINE void attend_one(const Attention& a, float* scratch) {
   if (a.keys.type == Scalar::Float32)
     attend_heads<Scalar::Float32>(a, scratch);
+  else if (a.keys.type == Scalar::Float16)
+    attend_heads<Scalar::Float16>(a, scratch);
   else
     attend_heads<Scalar::BFloat16>(a, scratch);
 }

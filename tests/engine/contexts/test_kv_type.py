@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import c_int32
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from driver import delivered, generate_at_once, greedy, opened, prompt
@@ -66,6 +67,22 @@ def test_they_take_half_the_memory_of_exact_ones(lib, load, family, dtype):
     )
     assert 2 * rounded == exact
     assert bytes_behind(lib, load(family, "float32")) == exact
+
+
+@each_type
+def test_float32_norms_make_them_float32(lib, load, tmp_path, dtype):
+    """As in mlx-lm, whose activations are float32 behind one."""
+    tiny_models.make(tmp_path, "llama", quantize=PACKED, dtype=dtype)
+    file = tmp_path / "model.safetensors"
+    arrays = mx.load(str(file))
+    wide = {
+        name: array.astype(mx.float32) if name.endswith("norm.weight") else array
+        for name, array in arrays.items()
+    }
+    mx.save_safetensors(str(file), wide, {"format": "mlx"})
+    model = lib.load(tmp_path, activations=ACTIVATIONS_DEFAULT)
+    assert bytes_behind(lib, model) == bytes_behind(lib, load("llama", "float32"))
+    lib.free_model(model)
 
 
 @each_family

@@ -33,8 +33,8 @@ pub enum Activations {
     Default = sys::COW_MLX_ACTIVATIONS_DEFAULT,
     /// No rounding: results are mlx's up to float rounding.
     Exact = sys::COW_MLX_ACTIVATIONS_EXACT,
-    /// Round groups to eight bits, and keys and values of fused layers to the scales' type if it
-    /// has 16 bits: faster, at a loss that is small beside the loss of 4-bit weights.
+    /// Round groups to eight bits, and keys and values of fused layers to the type of scales and
+    /// norms if it has 16 bits: faster, at a loss that is small beside the loss of 4-bit weights.
     Int8 = sys::COW_MLX_ACTIVATIONS_INT8,
 }
 

@@ -18,8 +18,8 @@ public enum Activations: Int32, Sendable, Hashable, CaseIterable {
   case `default` = 0
   /// No rounding: results are mlx's up to float rounding.
   case exact = 1
-  /// Round groups to eight bits, and keys and values of fused layers to the scales' type if it
-  /// has 16 bits: faster, at a loss that is small beside the loss of 4-bit weights.
+  /// Round groups to eight bits, and keys and values of fused layers to the type of scales and
+  /// norms if it has 16 bits: faster, at a loss that is small beside the loss of 4-bit weights.
   case int8 = 2
 }
 
