@@ -15,9 +15,10 @@ type RuntimeParams struct {
 	// COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
 	// default, which does not bound weights (docs/guides/memory.md)
 	MemoryLimit uint64
-	// bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself on a CPU, and on a
-	// GPU, or any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB
-	// and 2 GiB. These buffers are freed after 2 s without work
+	// bytes of freed buffers that mlx may keep. 0: on a CPU what mlx keeps by itself, or from the
+	// first program or training on a 16th of the free memory, 256 MiB at most; on a GPU, or any
+	// device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB and 2 GiB,
+	// freed after 2 s without work
 	CacheLimit uint64
 	// NULL: no log
 	Log LogFunc

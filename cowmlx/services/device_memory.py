@@ -6,6 +6,7 @@ from time import perf_counter
 
 import mlx.core as mx
 
+from cowmlx import memory
 from cowmlx.errors import OutOfRange
 
 TYPE_CHECKING = False
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 LEAST_MEMORY = 16 << 20
 # Freed buffers of a GPU: this part of its recommended working set, within bounds.
 CACHED_PART, LEAST_CACHED, MOST_CACHED = 16, 256 << 20, 2 << 30
+# The same on a CPU for programs and trainings, a part of the memory that is free.
+MOST_KEPT = 256 << 20
 IDLE = 2.0  # seconds without work until a GPU's memory is given back
 
 
@@ -23,8 +26,8 @@ class DeviceMemory:
     """Sets mlx's limits for a device, and gives a GPU's memory back when there is no work.
 
     Wired arrays are never paged out, so those of an idle process would be missing elsewhere. They
-    are wired from the first step of work on. On a CPU nothing is wired; mlx bounds the cache where
-    there is no GPU.
+    are wired from the first step of work on. On a CPU nothing is wired, and mlx bounds the cache
+    where there is no GPU.
 
     Args:
         device: the runtime's.
@@ -63,6 +66,22 @@ class DeviceMemory:
             self._before["cache"] = mx.set_cache_limit(self._cache)
         if self._memory:
             self._before["memory"] = mx.set_memory_limit(self._memory)
+
+    def keep_more(self) -> None:
+        """Keep more freed buffers on a CPU, unless the host has set a limit.
+
+        mlx keeps 32 MiB there. What a step of a training frees beyond that goes back to the system,
+        which clears each page again for the next step.
+        """
+        if self._cache or self._gives_back:
+            return
+        room = min((each.at_ease for each in memory.rooms(mx.Device(mx.cpu))), default=0)
+        kept = min(room // CACHED_PART, MOST_KEPT)
+        before = mx.set_cache_limit(kept)
+        if kept > before:
+            self._cache, self._before["cache"] = kept, before
+        else:
+            mx.set_cache_limit(before)
 
     def stop(self) -> None:
         """Give mlx its own limits back."""

@@ -39,6 +39,7 @@ class Programs:
     def __init__(self, runtime: Runtime, arrays: Arrays) -> None:
         self._runtime = runtime
         self._arrays = arrays
+        runtime.device_memory.keep_more()
 
     def get(self, handle: int) -> Program:
         """Return the program of a handle.

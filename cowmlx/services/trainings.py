@@ -56,6 +56,7 @@ class Trainings:
         self._runtime = runtime
         self._models = models
         self._arrays = arrays
+        runtime.device_memory.keep_more()
 
     def get(self, handle: int) -> Trainee:
         """Return the training of a handle.

@@ -12,6 +12,7 @@ import pytest
 from driver import KV
 from support import in_process
 
+from cowmlx import memory
 from cowmlx.errors import OutOfMemory, OutOfRange
 from cowmlx.generated.defaults import CONTEXT, GENERATION, RUNTIME
 from cowmlx.scheduling import streams
@@ -153,9 +154,9 @@ def test_buffers_of_operations_alone_are_given_back(mac, clock):
 
 
 def made(mac, **params):
-    memory = device_memory.DeviceMemory(mx.Device(mx.cpu), {**RUNTIME, **params})
-    memory.start()
-    memory.note(worked=True)
+    own = device_memory.DeviceMemory(mx.Device(mx.cpu), {**RUNTIME, **params})
+    own.start()
+    own.note(worked=True)
     return mac.since()
 
 
@@ -188,6 +189,25 @@ def test_a_cpu_keeps_mlx_s_own_limits(mac, clock, folder):
         engine.step()
         assert mac.since() == []
         assert engine.runtime_info()["memory"]["wired_limit"] == 0
+
+
+@pytest.mark.parametrize("noun", ["programs", "trainings"])
+def test_a_cpu_keeps_more_for_programs_and_trainings(mac, monkeypatch, noun):
+    """A 16th of the free memory, unless mlx keeps more by itself or the host has a limit."""
+    mac.gpu, mac.metal.is_available = mx.gpu, lambda: False
+    most, room = device_memory.MOST_KEPT, [memory.Room(0, "", False, 0)]
+    monkeypatch.setattr(memory, "rooms", lambda device: iter(room))
+    own = mac.set_cache_limit(most // 8)
+    for given, kept in ((100 * GIB, most), (8 * most, most // 2), (most, most // 8)):
+        room[0] = memory.Room(0, "", False, given)
+        with in_process.started() as engine:
+            getattr(engine, noun)
+            assert mac.set_cache_limit(kept) == kept
+        assert mac.set_cache_limit(most // 8) == most // 8
+    with in_process.started(cache_limit=5) as engine:
+        getattr(engine, noun)
+        assert mac.set_cache_limit(5) == 5
+    mac.set_cache_limit(own)
 
 
 def test_a_mac_s_cpu_wires_nothing_and_gives_buffers_back(mac, clock):

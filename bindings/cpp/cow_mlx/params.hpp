@@ -20,9 +20,10 @@ struct RuntimeFields : protected cow_mlx_runtime_params {
    *  COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's
    *  default, which does not bound weights (docs/guides/memory.md) */
   using cow_mlx_runtime_params::memory_limit;
-  /** bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself on a CPU, and on a
-   *  GPU, or any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB
-   *  and 2 GiB. These buffers are freed after 2 s without work */
+  /** bytes of freed buffers that mlx may keep. 0: on a CPU what mlx keeps by itself, or from the
+   *  first program or training on a 16th of the free memory, 256 MiB at most; on a GPU, or any
+   *  device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB and 2 GiB,
+   *  freed after 2 s without work */
   using cow_mlx_runtime_params::cache_limit;
   /** messages up to this level are delivered; default INFO */
   using cow_mlx_runtime_params::log_level;

@@ -131,7 +131,7 @@ defmodule CowMLX.Declarations do
         {:python_home, :string, nil, "Python installation or virtual environment to boot, never \"\"; NULL: the library searches (docs/guides/python.md)"},
         {:device, :string, nil, "`gpu` or `cpu`; NULL: the best available"},
         {:memory_limit, :integer, nil, "bytes for arrays, runs of programs and weights of models together. A call that needs more is COW_MLX_ENOMEM; above it mlx waits and frees its cache. 16777216 or more, or 0: mlx's default, which does not bound weights (docs/guides/memory.md)"},
-        {:cache_limit, :integer, nil, "bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself on a CPU, and on a GPU, or any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB and 2 GiB. These buffers are freed after 2 s without work"},
+        {:cache_limit, :integer, nil, "bytes of freed buffers that mlx may keep. 0: on a CPU what mlx keeps by itself, or from the first program or training on a 16th of the free memory, 256 MiB at most; on a GPU, or any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB and 2 GiB, freed after 2 s without work"},
         {:log, :callback, nil, "NULL: no log"},
         {:log_level, :integer, :log, "messages up to this level are delivered; default INFO"},
         {:threads, :integer, nil, "threads that kernels use on a CPU, the calling one included; 0: as many as processors that the process may use"},

@@ -35,9 +35,10 @@ impl RuntimeParams {
         self
     }
 
-    /// Bytes of freed buffers that mlx may keep; 0: what mlx keeps by itself on a CPU, and on a
-    /// GPU, or any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB
-    /// and 2 GiB. These buffers are freed after 2 s without work.
+    /// Bytes of freed buffers that mlx may keep. 0: on a CPU what mlx keeps by itself, or from
+    /// the first program or training on a 16th of the free memory, 256 MiB at most; on a GPU, or
+    /// any device of a Mac, a 16th of the GPU's recommended working set, between 256 MiB and 2
+    /// GiB, freed after 2 s without work.
     pub fn cache_limit(mut self, cache_limit: u64) -> Self {
         self.cache_limit = Some(cache_limit);
         self
