@@ -72,7 +72,7 @@ def _types(network: Module, axes: int) -> set[mx.Dtype]:
 def _kv_type(network: Module) -> mx.Dtype | None:
     """Return the type that mlx-lm gives keys and values of quantized weights, if it has 16 bits.
 
-    It is that of scales, norms and biases, if all have the same: mlx gives float32 behind one of
+    Scales, norms and biases must all have this type: behind one of float32, mlx's results are
     float32.
     """
     import mlx.core as mx

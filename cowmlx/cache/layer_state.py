@@ -198,7 +198,7 @@ def _alike(other: Any, leaf: Any) -> bool:
 
 
 def _is_floating(array: mx.array | ArrayInfo) -> bool:
-    """Whether layers of another type hold such numbers, as those of exact activations do."""
+    """Whether its numbers can be converted to the type of other layers."""
     return mx.issubdtype(array.dtype, mx.floating)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LEAST_MEMORY = 16 << 20
 # Freed buffers of a GPU: this part of its recommended working set, within bounds.
 CACHED_PART, LEAST_CACHED, MOST_CACHED = 16, 256 << 20, 2 << 30
-# The same on a CPU for programs and trainings, a part of the memory that is free.
+# Freed buffers of a CPU for programs and trainings: the same part of free memory, at most this.
 MOST_KEPT = 256 << 20
 IDLE = 2.0  # seconds without work until a GPU's memory is given back
 

@@ -86,6 +86,7 @@ def is_zen5() -> bool:
     facts = dict(
         line.replace("\t", "").split(":", 1)
         for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        if ":" in line
     )
     amd = "AuthenticAMD" in facts.get("vendor_id", "")
     return amd and int(facts["cpu family"]) >= 26 and "avx512vl" in facts["flags"]

@@ -142,8 +142,8 @@ class Growing:
         else:
             cache.keys, cache.values = buffers
 
-    def settle(self, cache: Any, dtype: mx.Dtype) -> None:
-        """Give keys and values a type, unless they are quantized."""
+    def convert(self, cache: Any, dtype: mx.Dtype) -> None:
+        """Convert keys and values to a type, unless they are quantized."""
         buffers = self._buffers(cache)
         if not self.quantized and any(buffer.dtype != dtype for buffer in buffers):
             self.give_back(cache, [buffer.astype(dtype) for buffer in buffers])

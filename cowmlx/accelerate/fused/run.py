@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Rounding(NamedTuple):
-    """What layers round that compute in float32."""
+    """How layers that compute in float32 round."""
 
     activations: bool = False
     """Whether activations are rounded, as in :class:`InBlocks`."""
@@ -129,15 +129,15 @@ class Run:
         return offsets, kv_format
 
     def take(
-        self, x: mx.array, caches: list[Any], kv_type: mx.Dtype, out_type: mx.Dtype, lazy: bool
+        self, x: mx.array, caches: list[Any], dtype: mx.Dtype, out_type: mx.Dtype, lazy: bool
     ) -> mx.array | None:
         """Take tokens (B, T) or activations (B, T, H) through the layers.
 
         Args:
             x: what the run begins with.
             caches: of the layers; they hold the step's tokens afterwards.
-            kv_type: of keys and values that are the first of their cache, where the run has no type
-                for them; of the scales of quantized ones.
+            dtype: of keys and values in an empty cache, unless the run's rounding gives one; of
+                scales in an empty cache of quantized ones.
             out_type: of the activations.
             lazy: whether what the last layer does after it has written its cache is computed apart,
                 so that it costs nothing where it is not wanted.
@@ -156,11 +156,11 @@ class Run:
         angles = [table for each in self._tables for table in each.upto(end)]
         each = 6 if bits else 2  # buffers of a layer
         if self._kv_type is not None and not bits:
-            kv_type = self._kv_type
+            dtype = self._kv_type
         buffers: list[mx.array] = []
         try:
             for form, cache, shape in zip(forms, caches, self._shapes, strict=True):
-                buffers += form.room(cache, shape, rows, tokens, kv_type)
+                buffers += form.room(cache, shape, rows, tokens, dtype)
             places = [
                 forms[i].place(caches[i], self._shapes[i], rows, tokens, buffers[each * i].shape[2])
                 for i in self._firsts
@@ -185,11 +185,11 @@ class Run:
             bits=bits, group=group,
         )[0]  # fmt: skip
 
-    def settle(self, arguments: list[Any]) -> None:
-        """Give keys and values their type where other code has written them in another.
+    def convert_caches(self, arguments: list[Any]) -> None:
+        """Convert keys and values that the network's own code has written to the run's type.
 
         Args:
-            arguments: of that code, among them a cache or a list of caches.
+            arguments: of a call of that code, among them a cache or a list of caches.
         """
         if self._kv_type is None:
             return
@@ -197,4 +197,4 @@ class Run:
             for cache in given if isinstance(given, list) else [given]:
                 form = form_of(cache)
                 if form is not None:
-                    form.settle(cache, self._kv_type)
+                    form.convert(cache, self._kv_type)

@@ -41,7 +41,7 @@ class Fused(ABC):
     run: Run | None = None
 
     def __deepcopy__(self, memo: Any) -> None:
-        """Nothing: a copy of a network may get other weights, and proves its layers again."""
+        """Return None: a copy of a network may get other weights, and proves its layers again."""
         return None
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Fused(ABC):
 
 
 class FusedLayer(Fused):
-    """One layer: its run, and what follows it."""
+    """Computes a decoder layer: a run of kernels, then the rest of the layer in Python."""
 
     run: Run
 
@@ -71,10 +71,10 @@ class FusedNetwork(Fused):
 
     run: Run
 
-    def __init__(self, run: Run, embedding: Any, kv_type: mx.Dtype) -> None:
+    def __init__(self, run: Run, embedding: Any, dtype: mx.Dtype) -> None:
         self.run = run
         self._embedding = embedding
-        self._kv_type = kv_type
+        self._dtype = dtype
 
     def take(self, inputs: Any, cache: Any = None, *more: Any) -> mx.array | None:
         """Return what the network gives, or None if this call is not one that it takes."""
@@ -82,7 +82,7 @@ class FusedNetwork(Fused):
             return None
         if inputs.ndim != 2 or inputs.dtype not in _TOKENS:
             return None
-        return self.run.take(inputs, cache, self._kv_type, mx.float32, inputs.shape[1] > 1)
+        return self.run.take(inputs, cache, self._dtype, mx.float32, inputs.shape[1] > 1)
 
 
 def put(module: Any, fused: Fused | None) -> None:
@@ -119,7 +119,7 @@ def _subclass(kind: type) -> type:
                 return made
         made = kind.__call__(self, *args, **kwargs)
         if fused is not None and fused.run is not None:
-            fused.run.settle([*args, *kwargs.values()])
+            fused.run.convert_caches([*args, *kwargs.values()])
         return made
 
     names = {"__call__": call, "__module__": kind.__module__, "_is_stand_in": True}

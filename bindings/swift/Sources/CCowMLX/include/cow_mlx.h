@@ -639,8 +639,8 @@ COW_MLX_API cow_mlx_status cow_mlx_model_free(cow_mlx_model model);
  *   "vocabulary_size", "chat_template", "tools" and "thinking": as in cow_mlx_model_info(). If it
  *   does not load, those but "name" and "path" are null.
  * - "bits" of a weight, "bytes" of all weights in memory, and "cache_bytes_per_1000_tokens" of a
- *   context, or null if unknown. Where weights are quantized, a context on a CPU takes half of that
- *   if its layers are fused: their keys and values have 16 bits, see COW_MLX_ACTIVATIONS_INT8.
+ *   context, or null if unknown. With quantized weights on a CPU it counts 32 bits for each key and
+ *   value; those of fused layers may have 16, see COW_MLX_ACTIVATIONS_INT8.
  * - estimates: "load_bytes" that a load takes at its peak, and "peak_bytes_of_1000_tokens" that a
  *   context takes beside the weights while it processes so many, or null if unknown.
  * - "license": from config.json or README.md, or null.
