@@ -19,6 +19,8 @@ PACKAGES = ("mlx", "mlx-lm", "tokenizers", "transformers")
 # Folders of results, and what is in the names of their processors.
 MAKES = {
     "intel": "intel",
+    "amd-zen1": "zen 1",
+    "amd-zen2": "zen 2",
     "amd-zen3": "zen 3",
     "amd-zen4": "zen 4",
     "amd-zen5": "zen 5",
@@ -104,9 +106,11 @@ def cpu() -> str:
     parts = [line.partition(":") for line in lines]
     entries = {key.strip(): value.strip() for key, _, value in parts}
     name = entries.get("model name") or platform.processor() or platform.machine()
-    # Zen 3 and Zen 4 have the same family; AVX-512 came with Zen 4.
+    # Zen 1 and 2 have the same family, and so have Zen 3 and 4; AVX-512 came with Zen 4.
+    first_or_second = 2 if int(entries.get("model", "0")) >= 0x30 else 1
     third_or_fourth = 4 if "avx512f" in entries.get("flags", "") else 3
-    zen = {"25": third_or_fourth, "26": 5}.get(entries.get("cpu family", ""))
+    generations = {"23": first_or_second, "25": third_or_fourth, "26": 5}
+    zen = generations.get(entries.get("cpu family", ""))
     return f"{name} (Zen {zen})" if "AMD" in name and zen else name
 
 

@@ -75,7 +75,7 @@ unsigned amd_family() {
 [[maybe_unused]] const unsigned amd = [] {
   constexpr unsigned ZEN3_OR_4 = 0x19, ZEN5 = 0x1a;
   const unsigned family = amd_family();
-  attends_to_one = family != ZEN3_OR_4;
+  attends_to_one = family != ZEN3_OR_4 || !has_avx512();
   if (family == ZEN3_OR_4) one_row = {.ahead = 6 << 10, .second_level = true};
   if (family == ZEN3_OR_4 && has_avx512()) one_row.stream_bits = 4, one_row.cached = 32 << 20;
   if (family >= ZEN5) one_row = {.ahead = 6 << 10, .stream_bits = 32, .cached = 16 << 20};

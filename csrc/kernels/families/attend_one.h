@@ -1,7 +1,7 @@
 /* Attention of one query for each of a few heads over plain numbers, as in decoding. Keys and
  * values are read once for all heads, and those of 16 bits become float32 in registers;
- * attend_few(), which has the same results, writes them to memory first. For sets with many
- * registers. */
+ * attend_few(), which has the same results, writes them to memory first. For sets with at least
+ * eight registers of 16 lanes. */
 #pragma once
 
 #include <type_traits>
@@ -12,6 +12,16 @@
 namespace cowmlx::ISA {
 
 constexpr int ONE_HEADS = 4; /* at most */
+
+/* How much is computed at a time, so that its sums stay in registers: positions of scores, and of
+ * values vectors and heads. */
+template <int HEADS>
+struct Fitting {
+  static constexpr bool MANY = VECTORS >= 32;
+  static constexpr int POSITIONS = MANY || HEADS == 1 ? 4 : HEADS < ONE_HEADS ? 2 : 1;
+  static constexpr int VALUES = MANY ? (HEADS < ONE_HEADS ? 4 : 2) : HEADS == 1 ? 2 : 1;
+  static constexpr int MIXED = MANY || HEADS < ONE_HEADS ? HEADS : HEADS / 2;
+};
 
 /* Not inlined: attend_one() of all types and numbers of heads shares them. */
 static __attribute__((noinline, flatten)) Seen begin_one(const Attention& a, Query* queries) {
@@ -71,7 +81,7 @@ COWMLX_INLINE F widened(const Number<TYPE>* p) {
     return load_bfloat16(p);
 }
 
-/* scores[head][i] = query . key of position i, for 4 positions or 1. */
+/* scores[head][i] = query . key of position i, for N positions. */
 template <Scalar TYPE, int HEADS, int N>
 COWMLX_INLINE void head_dots(const Query* queries, const Number<TYPE>* keys, int64_t stride,
                              int dim, float* scores) {
@@ -135,10 +145,12 @@ COWMLX_INLINE void attend_tile_of_one(const Attention& a, Query* queries, int st
   const Reading reading(bytes(keys), key_stride * SIZE, bytes(values), value_stride * SIZE,
                         key_dim * SIZE, positions, key_dim * SIZE);
   float* own = scores + from - start;
+  using Fit = Fitting<HEADS>;
   int i = 0;
-  for (; i + 4 <= positions; i += 4) {
-    reading.ask(i, 4);
-    head_dots<TYPE, HEADS, 4>(queries, keys + i * key_stride, key_stride, key_dim, own + i);
+  for (; i + Fit::POSITIONS <= positions; i += Fit::POSITIONS) {
+    reading.ask(i, Fit::POSITIONS);
+    head_dots<TYPE, HEADS, Fit::POSITIONS>(queries, keys + i * key_stride, key_stride, key_dim,
+                                           own + i);
   }
   for (; i < positions; i++)
     head_dots<TYPE, HEADS, 1>(queries, keys + i * key_stride, key_stride, key_dim, own + i);
@@ -152,12 +164,15 @@ COWMLX_INLINE void attend_tile_of_one(const Attention& a, Query* queries, int st
     const Number<TYPE>* next = then == nullptr || d >= key_dim ? nullptr : then + d;
     const Reading reading(bytes(values + d), value_stride * SIZE, bytes(next), key_stride * SIZE,
                           N * LANES * SIZE, positions, value_dim * SIZE);
-    mix_heads<TYPE, HEADS, N>(queries, own, values, value_stride, positions, d, reading);
+    for (int head = 0; head < HEADS; head += Fit::MIXED)
+      mix_heads<TYPE, Fit::MIXED, N>(queries + head, own + head * TILE, values, value_stride,
+                                     positions, d, reading);
   };
   int d = 0;
-  if constexpr (HEADS < ONE_HEADS)
+  if constexpr (Fit::VALUES >= 4)
     for (; d + 4 * LANES <= value_dim; d += 4 * LANES) mix(Constant<4>{}, d);
-  for (; d + 2 * LANES <= value_dim; d += 2 * LANES) mix(Constant<2>{}, d);
+  if constexpr (Fit::VALUES >= 2)
+    for (; d + 2 * LANES <= value_dim; d += 2 * LANES) mix(Constant<2>{}, d);
   for (; d < value_dim; d += LANES) mix(Constant<1>{}, d);
 }
 

@@ -220,7 +220,7 @@ static size_t attention_size(int key_dim, int value_dim) {
 COWMLX_KERNEL void attention(const Attention& a) {
   if (a.queries < 1 || a.heads < 1) return;
   float* scratch = aligned(a.scratch);
-  if constexpr (VECTORS >= 32)
+  if constexpr (VECTORS >= 8)
     if (is_one(a)) return attend_one(a, scratch);
   if (a.queries <= FEW_QUERIES && a.heads <= FEW_HEADS) return attend_few(a, scratch);
   const int64_t rows = static_cast<int64_t>(a.queries) * a.heads;

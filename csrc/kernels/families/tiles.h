@@ -306,7 +306,9 @@ COWMLX_INLINE void int8_products(const uint32_t* w, int64_t words, I table, cons
       }
     });
   };
-  if constexpr (DOT4_IS_ONE)
+  /* In a loop, GCC copies the sums of several rows from register to register. */
+  constexpr bool UNROLLED = DOT4_IS_ONE || (M > 1 && (BITS == 4 || BITS == 8));
+  if constexpr (UNROLLED)
     unrolled<STEPS>([&](auto s) __attribute__((always_inline)) { add(step + decltype(s)::value); });
   else
     for (int s = 0; s < STEPS; s++) add(step + s);
