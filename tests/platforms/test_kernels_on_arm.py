@@ -1,4 +1,4 @@
-"""The lanes and products of ARM's instruction sets, run in an emulator of such a processor."""
+"""Lanes, products and attention of ARM's instruction sets, run in an emulator of a processor."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ def test_lanes(program, name):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("checks", ["product", "attention"])
 @pytest.mark.parametrize("name", ARM_OPTIONS)
-def test_products(program, name):
+def test_tables(program, name, checks):
     tables = {KERNELS / f"isa_{part}.cpp": ARM_OPTIONS[part] for part in {name, "neon"}}
-    done = run(program({CHECKS / "product_checks.cpp": [f"-DTABLE={name}_table"], **tables}))
+    options = [f"-DTABLE={name}_table"]
+    done = run(program({CHECKS / f"{checks}_checks.cpp": options, **tables}))
     assert (done.returncode, done.stderr) == (0, "")
