@@ -107,11 +107,13 @@ def cpu() -> str:
     entries = {key.strip(): value.strip() for key, _, value in parts}
     name = entries.get("model name") or platform.processor() or platform.machine()
     # Zen 1 and 2 have the same family, and so have Zen 3 and 4; AVX-512 came with Zen 4.
-    first_or_second = 2 if int(entries.get("model", "0")) >= 0x30 else 1
-    third_or_fourth = 4 if "avx512f" in entries.get("flags", "") else 3
+    if "AMD" not in name or "cpu family" not in entries:
+        return name
+    first_or_second = 2 if int(entries["model"]) >= 0x30 else 1
+    third_or_fourth = 4 if "avx512f" in entries["flags"] else 3
     generations = {"23": first_or_second, "25": third_or_fourth, "26": 5}
-    zen = generations.get(entries.get("cpu family", ""))
-    return f"{name} (Zen {zen})" if "AMD" in name and zen else name
+    zen = generations.get(entries["cpu family"])
+    return f"{name} (Zen {zen})" if zen else name
 
 
 def print_table(rows: list[Row]) -> None:

@@ -1,12 +1,12 @@
-// Attention of one query a head by one instruction set's table: the same bits in both ways, and
-// those near sums in float64. TABLE is its name.
+// Attention of one query a head by one instruction set's table: attend_one() and attend_few() have
+// the same bits, close to sums in float64. TABLE is its name.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
+#include "checks.h"
 #include "table.h"
 
 using namespace cowmlx;
@@ -14,37 +14,12 @@ using namespace cowmlx;
 namespace {
 
 int failures = 0;
-uint32_t state = 7;
-
-/* Zeros. ARM's checks are linked without C++'s own library. */
-template <class T>
-struct Array {
-  T* data;
-
-  explicit Array(int64_t count) : data(static_cast<T*>(calloc(count, sizeof(T)))) {
-    if (data == nullptr) abort();
-  }
-  Array(const Array&) = delete;
-  ~Array() { free(data); }
-  T& operator[](int64_t i) const { return data[i]; }
-};
-
-/* Numbers of which float16 and bfloat16 have all bits. */
+// A number that float16 and bfloat16 hold exactly.
 float random_number() {
-  state = state * 1664525 + 1013904223;
-  return static_cast<float>(static_cast<int>(state >> 24) - 128) / 64;
+  return static_cast<float>(static_cast<int>(random_word() >> 24) - 128) / 64;
 }
 
-uint16_t to_half(float x, bool brain) {
-  uint32_t u;
-  memcpy(&u, &x, 4);
-  if (brain) return static_cast<uint16_t>(u >> 16);
-  if (x == 0) return 0;
-  return static_cast<uint16_t>((u >> 16 & 0x8000) | ((u >> 23 & 255) - 112) << 10 |
-                               (u >> 13 & 1023));
-}
-
-/* Keys or values of some positions, and the same in their type. */
+// Keys or values in float32, and the same numbers in 16 bits.
 struct Held {
   Array<float> numbers;
   Array<uint16_t> halves;

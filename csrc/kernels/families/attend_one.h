@@ -13,8 +13,8 @@ namespace cowmlx::ISA {
 
 constexpr int ONE_HEADS = 4; /* at most */
 
-/* How much is computed at a time, so that its sums stay in registers: positions of scores, and of
- * values vectors and heads. */
+/* How much one loop computes, so that its sums stay in registers: the scores of so many positions;
+ * or so many vectors of the result, for so many heads. */
 template <int HEADS>
 struct Fitting {
   static constexpr bool MANY = VECTORS >= 32;

@@ -12,7 +12,7 @@ namespace cowmlx::ISA {
 
 constexpr int PANEL_COLUMNS = 128, PANEL_ROWS = 128; /* at most */
 constexpr int PANEL_BLOCKS = MANY_REGISTERS ? 2 : 1;
-constexpr int FEWEST_PANEL_ROWS = MANY_REGISTERS ? 32 : 9; /* more than two tiles have */
+constexpr int FEWEST_PANEL_ROWS = MANY_REGISTERS ? 32 : 9; /* two tiles have 8 */
 
 /* Group `index` of blocks [block, block + B). */
 template <int B>
